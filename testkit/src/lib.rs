@@ -1,0 +1,5 @@
+//! What tests and load generators share. Development only: no part of the service depends on it.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod payload;
