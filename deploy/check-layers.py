@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Checks that the rooms of the house depend on each other in the allowed directions only (docs/ARCHITECTURE.md)."""
+import json
+import subprocess
+import sys
+
+# Package -> the packages of this workspace that it may use, outside its tests.
+ALLOWED = {
+    "cairn-core": set(),
+    "cairn-policy": {"cairn-core"},
+    "cairn-pool": {"cairn-core"},
+    "cairn-directory": {"cairn-core", "cairn-policy"},
+    "cairn-ssd": {"cairn-core"},
+    "cairn-engine": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd"},
+    "cairn-proto": {"cairn-core"},
+    "cairn-client": {"cairn-core", "cairn-proto"},
+    "cairn-server": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-proto"},
+    "kvctl": {"cairn-core", "cairn-proto", "cairn-client"},
+    "cairn-bench": {"cairn-core", "cairn-client", "cairn-testkit"},
+    "cairn-testkit": {"cairn-core", "cairn-ssd", "cairn-directory"},
+}
+# External package -> the only packages that may use it.
+ONLY = {
+    "rocksdb": {"cairn-directory"},
+    "memmap2": {"cairn-pool"},
+    "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
+    "axum": {"cairn-server"},
+}
+
+metadata = json.loads(
+    subprocess.run(["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"], check=True, capture_output=True).stdout
+)
+faults = []
+for package in metadata["packages"]:
+    name = package["name"]
+    if name not in ALLOWED:
+        faults.append(f"{name}: say in deploy/check-layers.py what it may use")
+        continue
+    for dependency in package["dependencies"]:
+        used = dependency["name"]
+        if dependency["kind"] == "dev":
+            continue
+        if (used.startswith("cairn-") or used == "kvctl") and used not in ALLOWED[name]:
+            faults.append(f"{name} must not use {used}")
+        if name not in ONLY.get(used, {name}):
+            faults.append(f"only {', '.join(sorted(ONLY[used]))} may use {used}, not {name}")
+for fault in faults:
+    print(f"layers: {fault}", file=sys.stderr)
+sys.exit(bool(faults))

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what building Cairn needs and this machine lacks, and nothing else; says what it does. Safe to run again: then it does
+# nothing. Needs Debian (or a derivative), Rust, and root or sudo only if a package is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source deploy/env.sh
+
+say() { echo "setup: $*"; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
+    say "missing packages need root; run as root, or install them yourself: $*"
+    exit 1
+  fi
+}
+
+# A C++ compiler for RocksDB; libclang and its headers to generate RocksDB's bindings.
+missing=()
+command -v g++ >/dev/null || missing+=(g++)
+has_libclang() { ldconfig -p | grep -q 'libclang\(-[0-9]*\)\?\.so' || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; }
+has_clang_headers() { compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdbool.h' >/dev/null || compgen -G '/usr/lib/clang/*/include/stdbool.h' >/dev/null; }
+has_libclang || missing+=(libclang1-14)
+has_clang_headers || missing+=(libclang-common-14-dev)
+if [ ${#missing[@]} -gt 0 ]; then
+  say "installing with apt: ${missing[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+command -v cargo >/dev/null || { say "Rust is missing: install it from https://rustup.rs"; exit 1; }
+
+# RocksDB, once for this machine. The lock keeps two builds from doing it at the same time.
+if [ ! -f "$CAIRN_ROCKSDB_DIR/librocksdb.a" ]; then
+  mkdir -p "$CAIRN_CACHE"
+  (
+    flock 9
+    if [ ! -f "$CAIRN_ROCKSDB_DIR/librocksdb.a" ]; then
+      say "compiling RocksDB $CAIRN_ROCKSDB_VERSION into $CAIRN_ROCKSDB_DIR (once; about 4 minutes on two cores)"
+      cargo fetch --locked --quiet
+      crate=$(ls -d "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/librocksdb-sys-"$CAIRN_ROCKSDB_VERSION" | head -n 1)
+      deploy/rocksdb.sh "$crate" "$CAIRN_ROCKSDB_DIR"
+    fi
+  ) 9>"$CAIRN_CACHE/lock"
+fi
+say "ready; builds go to $CARGO_TARGET_DIR"
