@@ -1,8 +1,9 @@
 //! Slots in regions: the bookkeeping that the DRAM pool (arenas) and the SSD tier (regions of the file) share.
 //!
 //! A region is cut into equal slots of one class (page size, and in DRAM the tenant) when it is opened, and goes back to the common
-//! stock when its last slot is given back; so several page sizes live side by side and none owns space for good. Slots of a region are
-//! handed out in ascending order the first time. Pure bookkeeping: no memory, no I/O.
+//! stock when its last slot is given back; so several page sizes live side by side and none owns space for good. The lowest free slot
+//! of the lowest open region goes first: a new region fills in ascending order, and thinly used regions get a chance to empty. Pure
+//! bookkeeping: no memory, no I/O. One class always comes with one slot size; a region never holds slots of two sizes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,7 +16,7 @@ pub struct Grid<C> {
     regions: Vec<Region<C>>,
     /// Regions without a class.
     stock: BTreeSet<u32>,
-    /// Regions by class that have a free slot and are not draining.
+    /// Regions by class that have a free slot and are not draining. No class has an empty set here.
     open: HashMap<C, BTreeSet<u32>>,
 }
 
@@ -24,7 +25,7 @@ struct Region<C> {
     bytes: u64,
     class: Option<C>,
     slots: u32,
-    free: Vec<u32>,
+    free: FreeSlots,
     draining: bool,
 }
 
@@ -47,7 +48,7 @@ impl<C: Copy + Eq + Hash> Grid<C> {
     /// Adds a region of `bytes` to the stock and returns its number; numbers count up from 0.
     pub fn add_region(&mut self, bytes: u64) -> u32 {
         let region = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
-        self.regions.push(Region { bytes, class: None, slots: 0, free: Vec::new(), draining: false });
+        self.regions.push(Region { bytes, class: None, slots: 0, free: FreeSlots::default(), draining: false });
         self.stock.insert(region);
         region
     }
@@ -60,56 +61,46 @@ impl<C: Copy + Eq + Hash> Grid<C> {
             Some(region) => (region, false),
             None => (self.open_region(class, slot_bytes)?, true),
         };
-        let slot = self.regions[region as usize].free.pop()?;
+        let slot = self.regions[region as usize].free.take_lowest()?;
         self.close_if_full(region);
         Some(Place { slot: SlotId { region, slot }, opened })
     }
 
     /// Marks `slot` as taken, for recovery: its region gets `class` if it has none. False if the slot does not exist, is taken already
-    /// or its region has another class.
+    /// or its region has another class; nothing has changed then. Costs the same whatever the order of the claims.
     pub fn claim(&mut self, slot: SlotId, class: C, slot_bytes: u64) -> bool {
         let Some(found) = self.regions.get(slot.region as usize) else { return false };
-        match found.class {
-            None => {
-                if !self.assign(slot.region, class, slot_bytes) {
-                    return false;
-                }
-            }
-            Some(other) if other != class => return false,
-            Some(_) => {}
-        }
-        let region = &mut self.regions[slot.region as usize];
-        let place = region.free.iter().rposition(|free| *free == slot.slot);
-        let claimed = place.map(|place| region.free.remove(place)).is_some();
-        self.close_if_full(slot.region);
-        if !claimed {
-            self.restock_if_empty(slot.region);
+        let fits = match found.class {
+            None => slot.slot < found.slots_of(slot_bytes) && self.assign(slot.region, class, slot_bytes),
+            Some(other) => other == class,
+        };
+        let claimed = fits && self.regions[slot.region as usize].free.remove(slot.slot);
+        if claimed {
+            self.close_if_full(slot.region);
         }
         claimed
     }
 
-    /// Gives a taken slot back. True if its region went back to the stock with it.
-    ///
-    /// # Panics
-    /// In debug builds, if the slot is not taken: that would hand it out twice.
+    /// Gives a taken slot back. True if its region went back to the stock with it. A slot that is not taken is left as it is, so that
+    /// no slot is ever handed out twice.
     pub fn give_back(&mut self, slot: SlotId) -> bool {
-        let region = &mut self.regions[slot.region as usize];
-        debug_assert!(!region.free.contains(&slot.slot), "slot given back twice");
-        region.free.push(slot.slot);
-        if let (Some(class), false) = (region.class, region.draining) {
+        let Some(region) = self.regions.get_mut(slot.region as usize) else { return false };
+        let Some(class) = region.class else { return false };
+        if slot.slot >= region.slots || !region.free.insert(slot.slot) {
+            return false;
+        }
+        if !region.draining {
             self.open.entry(class).or_default().insert(slot.region);
         }
         self.restock_if_empty(slot.region)
     }
 
-    /// Hands out no more slots of `region` until it has gone back to the stock.
+    /// Hands out no more slots of `region` until it has gone back to the stock. Nothing happens if it is there, or does not exist.
     pub fn drain(&mut self, region: u32) {
-        let found = &mut self.regions[region as usize];
+        let Some(found) = self.regions.get_mut(region as usize) else { return };
+        let Some(class) = found.class else { return };
         found.draining = true;
-        if let Some(open) = found.class.and_then(|class| self.open.get_mut(&class)) {
-            open.remove(&region);
-        }
-        self.restock_if_empty(region);
+        self.shut(class, region);
     }
 
     /// Class of a region; `None` while it is in the stock.
@@ -124,41 +115,39 @@ impl<C: Copy + Eq + Hash> Grid<C> {
 
     /// Slots taken in all regions.
     pub fn taken(&self) -> u64 {
-        self.regions.iter().map(|region| u64::from(region.slots) - region.free.len() as u64).sum()
+        self.regions.iter().map(|region| u64::from(region.slots - region.free.count)).sum()
     }
 
-    /// Free slots that a taker of `class` could have without anything being evicted, up to `enough`.
+    /// Free slots that a taker of `class` could have without anything being evicted; counting stops at `enough`.
     pub fn available(&self, class: C, slot_bytes: u64, enough: u64) -> u64 {
+        let open = self.open.get(&class).into_iter().flatten();
+        let open = open.map(|region| u64::from(self.regions[*region as usize].free.count));
+        let stock = self.stock.iter().map(|region| u64::from(self.regions[*region as usize].slots_of(slot_bytes)));
         let mut slots = 0;
-        for region in self.open.get(&class).into_iter().flatten() {
-            slots += self.regions[*region as usize].free.len() as u64;
+        for more in open.chain(stock) {
             if slots >= enough {
-                return slots;
+                break;
             }
+            slots += more;
         }
-        for region in &self.stock {
-            slots += self.regions[*region as usize].bytes / slot_bytes.max(1);
-            if slots >= enough {
-                return slots;
-            }
-        }
-        slots
+        slots.min(enough)
     }
 
     fn open_region(&mut self, class: C, slot_bytes: u64) -> Option<u32> {
-        let region = self.stock.iter().copied().find(|region| self.regions[*region as usize].bytes >= slot_bytes)?;
+        let region =
+            self.stock.iter().copied().find(|region| self.regions[*region as usize].slots_of(slot_bytes) > 0)?;
         self.assign(region, class, slot_bytes).then_some(region)
     }
 
     fn assign(&mut self, region: u32, class: C, slot_bytes: u64) -> bool {
         let found = &mut self.regions[region as usize];
-        let slots = u32::try_from(found.bytes / slot_bytes.max(1)).unwrap_or(u32::MAX);
+        let slots = found.slots_of(slot_bytes);
         if slots == 0 {
             return false;
         }
         found.class = Some(class);
         found.slots = slots;
-        found.free = (0..slots).rev().collect();
+        found.free = FreeSlots::all(slots);
         self.stock.remove(&region);
         self.open.entry(class).or_default().insert(region);
         true
@@ -166,25 +155,86 @@ impl<C: Copy + Eq + Hash> Grid<C> {
 
     fn close_if_full(&mut self, region: u32) {
         let found = &self.regions[region as usize];
-        if let (Some(class), true) = (found.class, found.free.is_empty())
-            && let Some(open) = self.open.get_mut(&class)
-        {
-            open.remove(&region);
+        if let (Some(class), 0) = (found.class, found.free.count) {
+            self.shut(class, region);
         }
     }
 
     fn restock_if_empty(&mut self, region: u32) -> bool {
         let found = &mut self.regions[region as usize];
-        if found.free.len() != found.slots as usize {
+        let Some(class) = found.class else { return false };
+        if found.free.count != found.slots {
             return false;
-        }
-        if let Some(open) = found.class.and_then(|class| self.open.get_mut(&class)) {
-            open.remove(&region);
         }
         found.class = None;
         found.slots = 0;
-        found.free = Vec::new();
+        found.free = FreeSlots::default();
         found.draining = false;
+        self.shut(class, region);
         self.stock.insert(region)
+    }
+
+    /// Takes `region` off the open ones of `class`, and the class with its last one: classes come and go with tenants.
+    fn shut(&mut self, class: C, region: u32) {
+        if let Some(open) = self.open.get_mut(&class) {
+            open.remove(&region);
+            if open.is_empty() {
+                self.open.remove(&class);
+            }
+        }
+    }
+}
+
+impl<C> Region<C> {
+    /// Slots of `slot_bytes` that this region can be cut into.
+    fn slots_of(&self, slot_bytes: u64) -> u32 {
+        u32::try_from(self.bytes / slot_bytes.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// The free slots of a region, one bit each: taking a named slot, as recovery does a million times, costs no search.
+#[derive(Default, Debug)]
+struct FreeSlots {
+    words: Vec<u64>,
+    count: u32,
+    /// No word before this one has a free slot.
+    lowest: usize,
+}
+
+impl FreeSlots {
+    fn all(slots: u32) -> Self {
+        let mut words = vec![u64::MAX; slots.div_ceil(u64::BITS) as usize];
+        if let (Some(last), rest @ 1..) = (words.last_mut(), slots % u64::BITS) {
+            *last = (1 << rest) - 1;
+        }
+        Self { words, count: slots, lowest: 0 }
+    }
+
+    fn take_lowest(&mut self) -> Option<u32> {
+        let found = self.words[self.lowest..].iter().position(|word| *word != 0)?;
+        self.lowest += found;
+        let slot = u32::try_from(self.lowest).ok()? * u64::BITS + self.words[self.lowest].trailing_zeros();
+        self.remove(slot).then_some(slot)
+    }
+
+    /// False if `slot` is not free.
+    fn remove(&mut self, slot: u32) -> bool {
+        let bit = 1 << (slot % u64::BITS);
+        let Some(word) = self.words.get_mut((slot / u64::BITS) as usize).filter(|word| **word & bit != 0) else {
+            return false;
+        };
+        *word &= !bit;
+        self.count -= 1;
+        true
+    }
+
+    /// False if `slot` is free already.
+    fn insert(&mut self, slot: u32) -> bool {
+        let (at, bit) = ((slot / u64::BITS) as usize, 1 << (slot % u64::BITS));
+        let Some(word) = self.words.get_mut(at).filter(|word| **word & bit == 0) else { return false };
+        *word |= bit;
+        self.count += 1;
+        self.lowest = self.lowest.min(at);
+        true
     }
 }

@@ -22,7 +22,7 @@ mod outcome;
 mod tenant;
 mod units;
 
-pub use checksum::Checksum;
+pub use checksum::{Checksum, RunningChecksum};
 pub use clock::{Clock, Deadline, Moment, SystemClock};
 pub use entropy::{Entropy, OsEntropy};
 pub use error::{Error, ErrorKind, Result};
@@ -30,7 +30,8 @@ pub use generation::Generation;
 pub use grid::{Grid, Place};
 pub use header::{DeviceId, HEADER_BYTES, HeaderFault, HeaderKey, PageHeader, SlotId};
 pub use identity::{
-    Adapter, Declared, HeadRange, Heads, Identity, IdentityFault, KeyScheme, LayerRange, NamespaceId, Quantisation, StateKind,
+    Adapter, Declared, HeadRange, Heads, Identity, IdentityFault, KeyScheme, LayerRange, NamespaceId, Quantisation,
+    StateKind,
 };
 pub use key::{ChainFault, PageInputs, PageKey, chain_from_engine_hashes, chain_from_tokens, usable_pages};
 pub use outcome::{Durability, NotStored, PageOutcome, StopReason, Tier};

@@ -173,9 +173,8 @@ pub struct Row {
 }
 
 /// Seconds: 10 us to 10 s, three steps a decade.
-const SECONDS: [f64; 19] = [
-    1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
-];
+const SECONDS: [f64; 19] =
+    [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 trait Handle: Sized {
     const KIND: &'static str;

@@ -1,0 +1,212 @@
+//! A server of one's own: starts `cairnd` as a child process, kills it, starts it again on the same data folder.
+//!
+//! The child never outlives the value: dropping it kills. Its log goes to a file beside the data folder, and its end is quoted when it does
+//! not start.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use cairn_client::{Client, ClientOptions};
+use thiserror::Error as ThisError;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+/// Longest start, recovery included. Touching the page memory alone takes up to 3 s a GiB.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest orderly stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two attempts to reach a server that starts.
+const ATTEMPT_GAP: Duration = Duration::from_millis(10);
+
+/// Why a server of one's own is not there.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum CairndError {
+    /// There is no such program.
+    #[error("no cairnd beside this program; build it with `cargo build --release -p cairn-server` path={}", path.display())]
+    NoBinary {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// Its files or its process can not be made.
+    #[error("{action} path={}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It ended instead of serving.
+    #[error("cairnd ended while it started: {log} status={status}")]
+    Ended {
+        /// How.
+        status: ExitStatus,
+        /// The end of its log.
+        log: String,
+    },
+    /// It runs and can not be reached.
+    #[error("cairnd does not serve in time: {log} waited_s={}", START_TIMEOUT.as_secs())]
+    NotServing {
+        /// The end of its log.
+        log: String,
+    },
+}
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The program.
+    pub binary: PathBuf,
+    /// The folder that survives it.
+    pub folder: PathBuf,
+    /// Settings as `section.key=value`.
+    pub settings: Vec<String>,
+}
+
+impl Recipe {
+    /// The `cairnd` beside the running program, with its data in `folder`.
+    ///
+    /// # Errors
+    /// [`CairndError::NoBinary`] if it has not been built.
+    pub fn beside_this_program(folder: &Path, settings: Vec<String>) -> Result<Self, CairndError> {
+        let program = std::env::current_exe().unwrap_or_default();
+        // Test programs lie one folder deeper than the binaries of their build.
+        let folders = program.ancestors().skip(1).take(2);
+        let binary = folders.map(|folder| folder.join("cairnd")).find(|path| path.is_file());
+        match binary {
+            Some(binary) => Ok(Self { binary, folder: folder.to_owned(), settings }),
+            None => Err(CairndError::NoBinary { path: program.with_file_name("cairnd") }),
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.with_extension("log")
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Cairnd {
+    recipe: Recipe,
+    child: Child,
+    endpoint: String,
+}
+
+impl Cairnd {
+    /// Starts a server on a free loopback port and waits until it answers.
+    ///
+    /// # Errors
+    /// Any [`CairndError`]; the child is gone then.
+    pub async fn start(recipe: Recipe) -> Result<Self, CairndError> {
+        let mut cairnd = Self::spawn(recipe)?;
+        match timeout(START_TIMEOUT, cairnd.serving()).await {
+            Ok(serving) => serving.map(|()| cairnd),
+            Err(_) => Err(CairndError::NotServing { log: end_of(&cairnd.recipe.log()) }),
+        }
+    }
+
+    /// Starts a server on a free loopback port and does not wait for it.
+    ///
+    /// # Errors
+    /// [`CairndError::Io`].
+    pub fn spawn(recipe: Recipe) -> Result<Self, CairndError> {
+        let endpoint = free_address().map_err(io_at("find a free port", &recipe.folder))?;
+        fs::create_dir_all(&recipe.folder).map_err(io_at("make the data folder", &recipe.folder))?;
+        let log_path = recipe.log();
+        let log =
+            File::options().create(true).append(true).open(&log_path).map_err(io_at("open the log", &log_path))?;
+        let log_too = log.try_clone().map_err(io_at("open the log", &log_path))?;
+        let mut command = Command::new(&recipe.binary);
+        // The settings are those of the recipe, whatever the environment says.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CAIRN_")) {
+            command.env_remove(name);
+        }
+        let child = command
+            .args(["--listen", &endpoint])
+            .arg("--data-dir")
+            .arg(&recipe.folder)
+            .args(recipe.settings.iter().flat_map(|setting| ["--set", setting.as_str()]))
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(io_at("start cairnd", &recipe.binary))?;
+        Ok(Self { recipe, child, endpoint })
+    }
+
+    /// Waits until the server answers a call or ends.
+    async fn serving(&mut self) -> Result<(), CairndError> {
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(CairndError::Ended { status, log: end_of(&self.recipe.log()) });
+            }
+            if let Ok(client) = Client::connect(ClientOptions::new(&self.endpoint)).await
+                && client.stats().await.is_ok()
+            {
+                return Ok(());
+            }
+            sleep(ATTEMPT_GAP).await;
+        }
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Ends it with SIGKILL, as a crash would, and waits until it is gone.
+    ///
+    /// # Errors
+    /// [`CairndError::Io`] if the kernel refuses.
+    pub async fn kill(mut self) -> Result<Recipe, CairndError> {
+        self.child.kill().await.map_err(io_at("kill cairnd", &self.recipe.binary))?;
+        Ok(self.recipe)
+    }
+
+    /// Asks it to stop with SIGTERM and waits until it has.
+    ///
+    /// # Errors
+    /// [`CairndError::Io`] if it does not stop in time; it is killed then.
+    pub async fn stop(mut self) -> Result<ExitStatus, CairndError> {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let sent = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            sent.map_err(|e| io_at("stop cairnd", &self.recipe.binary)(e.into()))?;
+        }
+        let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
+        ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(io_at("stop cairnd", &self.recipe.binary))
+    }
+}
+
+fn io_at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CairndError {
+    let path = path.to_owned();
+    move |source| CairndError::Io { action, path, source }
+}
+
+/// An address on the loopback interface that nobody listens on. Another process could take it first; the start would then fail and say so.
+fn free_address() -> io::Result<String> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string())
+}
+
+/// The last lines of a log, on one line.
+fn end_of(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    if lines.is_empty() {
+        "it said nothing".to_owned()
+    } else {
+        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+}

@@ -1,0 +1,120 @@
+//! Figures of a benchmark, each judged against what bounds it on the same machine in the same run.
+//!
+//! The JSON form is a list of `{name, value, unit, limit, ratio, budget, met}`. `limit` is what the machine can do, in the same unit, or
+//! null; `ratio` is `value / limit`, or null without a limit; `budget` is the least ratio that is good enough, or, without a limit, the
+//! largest value, or null if the figure is only reported; `met` says whether it is good enough.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::{BenchError, Result};
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    limit: Option<f64>,
+    ratio: Option<f64>,
+    budget: Option<f64>,
+    met: bool,
+}
+
+impl Figure {
+    /// A figure that should reach at least the share `budget` of `limit`.
+    pub fn share_of(name: &'static str, value: f64, unit: &'static str, limit: f64, budget: f64) -> Self {
+        let ratio = value / limit;
+        Self { name, value, unit, limit: Some(limit), ratio: Some(ratio), budget: Some(budget), met: ratio >= budget }
+    }
+
+    /// A figure that should stay at or below `budget`.
+    pub fn at_most(name: &'static str, value: f64, unit: &'static str, budget: f64) -> Self {
+        Self { name, value, unit, limit: None, ratio: None, budget: Some(budget), met: value <= budget }
+    }
+
+    /// A figure that is only reported.
+    pub fn reported(name: &'static str, value: f64, unit: &'static str) -> Self {
+        Self { name, value, unit, limit: None, ratio: None, budget: None, met: true }
+    }
+
+    /// Whether it is good enough.
+    pub fn met(&self) -> bool {
+        self.met
+    }
+}
+
+/// The figures as a table for people.
+pub fn table(figures: &[Figure]) -> String {
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    let mut text =
+        format!("{:<36} {:>10} {:<8} {:>10} {:>7} {:>8}  met\n", "figure", "value", "unit", "limit", "ratio", "budget");
+    for figure in figures {
+        text += &format!(
+            "{:<36} {:>10.3} {:<8} {:>10} {:>7} {:>8}  {}\n",
+            figure.name,
+            figure.value,
+            figure.unit,
+            number(figure.limit),
+            number(figure.ratio),
+            number(figure.budget),
+            if figure.met { "yes" } else { "NO" },
+        );
+    }
+    text
+}
+
+/// Writes the figures as JSON, one a line. Makes the folder if it is not there.
+///
+/// # Errors
+/// What the file system says.
+pub fn write_json(figures: &[Figure], path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, crate::rigs::json_lines(figures)?)
+}
+
+/// # Errors
+/// [`BenchError::BudgetMissed`] with the names of the figures that miss theirs.
+pub fn judge(figures: &[Figure]) -> Result<()> {
+    let missed: Vec<&str> = figures.iter().filter(|figure| !figure.met).map(|figure| figure.name).collect();
+    if missed.is_empty() { Ok(()) } else { Err(BenchError::BudgetMissed { names: missed.join(", ") }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_met_by_its_share_of_the_limit() {
+        assert!(Figure::share_of("get", 1.0, "GB/s", 4.0, 0.25).met());
+        assert!(!Figure::share_of("get", 0.9, "GB/s", 4.0, 0.25).met());
+        assert!(!Figure::at_most("idle", 1.1, "%", 1.0).met());
+    }
+
+    #[test]
+    fn a_figure_without_measurement_is_not_met() {
+        assert!(!Figure::share_of("get", f64::NAN, "GB/s", 4.0, 0.25).met());
+        assert!(!Figure::share_of("get", 0.0, "GB/s", 0.0, 0.25).met());
+    }
+
+    #[test]
+    fn the_json_has_the_documented_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target/bench.json");
+        write_json(&[Figure::share_of("get", 1.0, "GB/s", 4.0, 0.25), Figure::reported("sum", 5.0, "GB/s")], &path)
+            .unwrap();
+        let read: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(
+            read[0],
+            serde_json::json!({
+                "name": "get", "value": 1.0, "unit": "GB/s", "limit": 4.0, "ratio": 0.25, "budget": 0.25, "met": true
+            })
+        );
+        assert_eq!(read[1]["limit"], serde_json::Value::Null);
+    }
+}

@@ -1,0 +1,129 @@
+//! `cairn-bench`: the command line. What it measures is in the library.
+
+mod args;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use cairn_bench::cairnd::{Cairnd, Recipe};
+use cairn_bench::error::{BenchError, Result};
+use cairn_bench::load::{Load, Source};
+use cairn_bench::replay::{Plan, Report, replay};
+use cairn_bench::sizes::Sizes;
+use cairn_bench::{demo, figures, kill, progress, speed};
+use clap::Parser;
+
+use args::{Command, DemoArgs, KillArgs, Program, ReplayArgs, SpeedArgs};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let ran = tokio::select! {
+        ran = run(Program::parse().command) => ran,
+        // Dropping what runs ends the server and removes its folder.
+        _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cairn-bench: {}", error.chain());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Replay(args) => run_replay(&args).await,
+        Command::Demo(args) => run_demo(args).await,
+        Command::Speed(args) => run_speed(&args).await,
+        Command::Kill(args) => run_kill(&args).await,
+    }
+}
+
+async fn run_replay(args: &ReplayArgs) -> Result<()> {
+    let source = match &args.origin.trace {
+        Some(path) => Source::Trace(path.clone()),
+        None => Source::Generated { seed: args.seed },
+    };
+    let requests_max = args.requests.unwrap_or(u64::MAX).min(args.origin.generate.unwrap_or(u64::MAX));
+    let load = Load::plan(source, requests_max)?;
+    let report = match &args.server {
+        Some(endpoint) => replay_against(args, &load, endpoint).await?,
+        None => replay_against_own(args, &load).await?,
+    };
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report)
+                .map_err(|e| file_error("write the report", Path::new("-"))(e.into()))?
+        );
+    } else {
+        print!("{report}");
+    }
+    report.judge()
+}
+
+async fn replay_against(args: &ReplayArgs, load: &Load, endpoint: &str) -> Result<Report> {
+    let plan = Plan {
+        concurrency: args.concurrency,
+        page_bytes: args.page_bytes.0,
+        durability: args.durability.into(),
+        salt: args.salt,
+    };
+    let bar = progress::bar(load.len(), !args.json);
+    let report = replay(load, endpoint, &plan, &bar).await;
+    bar.finish_and_clear();
+    report
+}
+
+async fn replay_against_own(args: &ReplayArgs, load: &Load) -> Result<Report> {
+    let temporary = tempfile::tempdir().map_err(file_error("make a temporary folder", &std::env::temp_dir()))?;
+    let folder = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
+    let sizes = Sizes { page_bytes: args.page_bytes.0, dram_pages: args.dram_pages, ssd_pages: args.ssd_pages };
+    let mut settings = sizes.settings();
+    settings.extend(args.set.iter().cloned());
+    let cairnd = Cairnd::start(Recipe::beside_this_program(&folder, settings)?).await?;
+    let report = replay_against(args, load, cairnd.endpoint()).await?;
+    cairnd.stop().await?;
+    Ok(report)
+}
+
+async fn run_demo(args: DemoArgs) -> Result<()> {
+    let trace = args.trace.or_else(|| std::env::var_os("CAIRN_TRACE").map(Into::into));
+    let sizes = Sizes { page_bytes: args.page_bytes.0, dram_pages: args.dram_pages, ssd_pages: args.ssd_pages };
+    let requests_max = args.requests.unwrap_or(u64::MAX);
+    demo::run(&demo::Demo { trace, requests_max, concurrency: args.concurrency, sizes, seed: args.seed }).await
+}
+
+async fn run_speed(args: &SpeedArgs) -> Result<()> {
+    let figures = speed::measure().await?;
+    print!("{}", figures::table(&figures));
+    if let Some(path) = &args.json {
+        figures::write_json(&figures, path).map_err(file_error("write the figures", path))?;
+    }
+    figures::judge(&figures)
+}
+
+async fn run_kill(args: &KillArgs) -> Result<()> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("seed {seed}");
+    let temporary = tempfile::tempdir().map_err(file_error("make a temporary folder", &std::env::temp_dir()))?;
+    let run = kill::run(&temporary.path().join("data"), args.kills, seed).await?;
+    let verdict = run.verdict;
+    println!(
+        "{} kills under load, {} in recovery, {:.1} s: {} of {} acknowledged pages found, {} wrong bytes, {} failures",
+        run.kills,
+        run.kills_in_recovery,
+        run.elapsed.as_secs_f64(),
+        verdict.found,
+        verdict.acknowledged,
+        verdict.wrong_bytes,
+        run.failures
+    );
+    run.judge()
+}
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> BenchError {
+    let path = path.to_owned();
+    move |source| BenchError::File { action, path, source }
+}

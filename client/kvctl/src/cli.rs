@@ -1,0 +1,167 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use cairn_core::Span;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well, and all that was asked for is there
+  1  miss: the prefix is shorter than asked for, or pages were not stored
+  2  the command, a file or the call is wrong
+  3  the server can not be reached, is overloaded or takes no calls
+  4  the time was up first
+  5  the server failed, or gave bytes that are not right
+
+Examples:
+  kvctl identity template > llama.json
+  kvctl put --identity llama.json --tokens 0..4096 --random --durability ssd
+  kvctl match --identity llama.json --tokens 0..4096
+  kvctl get --identity llama.json --tokens 0..4096 --verify
+  kvctl identity diff llama-bf16.json llama-fp8.json";
+
+/// Asks and tells a Cairn server: what it holds, whether a prefix is there, and why not.
+#[derive(Debug, Parser)]
+#[command(name = "kvctl", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// Where the server is
+    #[arg(long, global = true, env = "CAIRN_SERVER", default_value = "http://127.0.0.1:7420", value_name = "URL")]
+    pub(crate) server: String,
+    /// Longest time of a call, such as 500ms or 10s
+    #[arg(long, global = true, default_value = "10s", value_name = "TIME")]
+    pub(crate) timeout: Span,
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Is the server there, does it take calls, and how fast does it answer?
+    Ping {
+        /// How many calls to time
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        count: u32,
+    },
+    /// What the server is, holds and has done
+    Stats {
+        /// Print a line of rates again and again
+        #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "1s", value_name = "EVERY")]
+        watch: Option<Span>,
+    },
+    /// The namespaces that the server knows, and their pages by tier
+    Namespaces,
+    /// How much of a prefix is there, in which tier, and why it ends
+    Match {
+        #[command(flatten)]
+        chain: ChainArgs,
+        /// Tokens of the request that would use it
+        #[arg(long, value_name = "N")]
+        request_tokens: Option<u64>,
+    },
+    /// Stores the pages of a prefix
+    Put {
+        #[command(flatten)]
+        chain: ChainArgs,
+        #[command(flatten)]
+        source: SourceArgs,
+        /// What the pages are meant to survive
+        #[arg(long, value_enum, default_value_t = DurabilityArg::Memory)]
+        durability: DurabilityArg,
+    },
+    /// Reads the pages of a prefix and checks them
+    Get {
+        #[command(flatten)]
+        chain: ChainArgs,
+        /// Write the pages here, one after the other
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+        /// Check that they are the test pages that `put --random` stores
+        #[arg(long)]
+        verify: bool,
+        /// Pages at the start that need not be read
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        first_page: usize,
+        /// Tokens of the request that would use them; pages of no use to it are not read
+        #[arg(long, value_name = "N")]
+        request_tokens: Option<u64>,
+    },
+    /// Drops every page of a namespace from every tier
+    Clear {
+        /// Its id, or the start of it (at least 8 digits)
+        namespace: String,
+    },
+    /// Identity files: check, compare, make
+    Identity {
+        #[command(subcommand)]
+        what: IdentityCommand,
+    },
+    /// Prints completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IdentityCommand {
+    /// Says what is missing or wrong; prints the digest of a complete identity
+    Check {
+        /// JSON file; - reads standard input
+        file: String,
+    },
+    /// Says in which fields two identities differ: why one finds no pages of the other
+    Diff {
+        /// JSON file; - reads standard input
+        a: String,
+        /// JSON file; - reads standard input
+        b: String,
+    },
+    /// Prints an identity to start from
+    Template,
+}
+
+/// Which pages.
+#[derive(Debug, Args)]
+pub(crate) struct ChainArgs {
+    /// JSON file with the identity; - reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: String,
+    #[command(flatten)]
+    pub(crate) names: Names,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Names {
+    /// Tokens from position 0: 1,2,3 or 0..4096 (end not included) or both; @FILE or @- reads them, as text or a JSON list
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) tokens: Option<String>,
+    /// The engine's page hashes as hex, one a line; - reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hashes: Option<String>,
+}
+
+/// Where the pages of a put come from.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SourceArgs {
+    /// A file that holds the pages one after the other
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Test pages: random-looking bytes that follow from each page's key
+    #[arg(long)]
+    pub(crate) random: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    /// In DRAM; may vanish at any crash
+    Memory,
+    /// On the SSD; survives any crash
+    Ssd,
+}

@@ -1,0 +1,57 @@
+//! `kvctl namespaces`.
+
+use cairn_client::{Client, NamespaceSummary};
+use cairn_core::{Declared, Identity};
+use serde_json::{Value, json};
+
+use crate::identity::as_value;
+use crate::outcome::{Code, Failure};
+use crate::print::{Output, number, size, table};
+
+pub(crate) async fn run(client: &Client, out: &Output) -> Result<Code, Failure> {
+    let namespaces = client.namespaces().await?;
+    out.result(&namespaces.iter().map(as_json).collect(), || as_text(&namespaces))?;
+    Ok(Code::Fine)
+}
+
+fn as_text(namespaces: &[NamespaceSummary]) -> String {
+    if namespaces.is_empty() {
+        return "no namespaces yet; the first one comes with an engine, or with `kvctl put`".to_owned();
+    }
+    let row = |namespace: &NamespaceSummary| {
+        let id = namespace.id.to_string();
+        vec![
+            id[..12].to_owned(),
+            number(namespace.dram_pages),
+            number(namespace.ssd_pages),
+            size(namespace.page_bytes),
+            namespace.identity.as_ref().map_or("?".to_owned(), |identity| identity.page_tokens.to_string()),
+            namespace.identity.as_ref().map_or("known from its pages only".to_owned(), describe),
+        ]
+    };
+    let rows: Vec<Vec<String>> = namespaces.iter().map(row).collect();
+    table(&["namespace", "dram", "ssd", "page", "tokens", "identity"], &rows)
+}
+
+/// The fields that tell namespaces apart most often.
+fn describe(identity: &Identity) -> String {
+    let mut words = vec![format!("{} {} {}", identity.model, identity.dtype, identity.layout)];
+    if let Declared::Is(adapter) = &identity.adapter {
+        words.push(format!("adapter {}", adapter.name));
+    }
+    if identity.layers.count != identity.layers.of {
+        let last = identity.layers.first + identity.layers.count - 1;
+        words.push(format!("layers {}..{last} of {}", identity.layers.first, identity.layers.of));
+    }
+    words.join(", ")
+}
+
+fn as_json(namespace: &NamespaceSummary) -> Value {
+    json!({
+        "namespace": namespace.id.to_string(),
+        "identity": namespace.identity.as_ref().map(as_value),
+        "page_bytes": namespace.page_bytes,
+        "dram_pages": namespace.dram_pages,
+        "ssd_pages": namespace.ssd_pages,
+    })
+}

@@ -1,0 +1,141 @@
+//! The Admin service: what the server is, holds and has done; clearing.
+
+use cairn_core::metrics::{Call, Family, Label};
+use cairn_core::{Error, ErrorKind, Result, StopReason, Tier};
+use cairn_engine::{EngineStats, NamespaceSummary};
+use cairn_proto::v1;
+use cairn_proto::v1::admin_server::Admin;
+use prometheus::IntCounter;
+use tonic::{Request, Response, Status};
+
+use super::House;
+use crate::door::Visit;
+
+#[tonic::async_trait]
+impl Admin for House {
+    async fn stats(&self, mut request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
+        let stats = self.stats();
+        visit.answer();
+        Ok(Response::new(stats))
+    }
+
+    async fn list_namespaces(
+        &self,
+        mut request: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
+        let namespaces = self.rooms.engine.namespaces(visit.principal()).into_iter().map(namespace_info).collect();
+        visit.answer();
+        Ok(Response::new(v1::ListNamespacesResponse { namespaces }))
+    }
+
+    async fn clear(&self, mut request: Request<v1::ClearRequest>) -> Result<Response<v1::ClearResponse>, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
+        let cleared = self.cleared(&visit, &request.into_inner()).await;
+        visit.end(cleared.map(|pages| Response::new(v1::ClearResponse { pages })))
+    }
+}
+
+impl House {
+    async fn cleared(&self, visit: &Visit, request: &v1::ClearRequest) -> Result<u64> {
+        let deadline = visit.deadline(0)?;
+        let namespace = self.namespace(visit, &request.namespace_id)?;
+        let cleared = visit.until(deadline, self.rooms.engine.clear(&namespace)).await;
+        cleared
+            .ok_or_else(|| Error::new(ErrorKind::Deadline, "the namespace was not cleared in time; clear it again"))?
+    }
+
+    fn stats(&self) -> v1::StatsResponse {
+        let stats = self.rooms.engine.stats();
+        v1::StatsResponse {
+            server: Some(self.server_stats(&stats)),
+            dram: Some(self.dram_stats(&stats)),
+            ssd: Some(self.ssd_stats(&stats)),
+            traffic: Some(self.traffic_stats()),
+            recovery: Some(v1::RecoveryStats {
+                mode: stats.recovery.mode.label().to_owned(),
+                pages: stats.recovery.pages,
+                dropped: stats.recovery.dropped,
+                millis: u64::try_from(stats.recovery.took.as_millis()).unwrap_or(u64::MAX),
+            }),
+        }
+    }
+
+    fn server_stats(&self, stats: &EngineStats) -> v1::ServerStats {
+        let up = self.rooms.clock.now().since(self.rooms.started);
+        v1::ServerStats {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: self.rooms.boot_id.to_vec(),
+            uptime_ms: u64::try_from(up.as_millis()).unwrap_or(u64::MAX),
+            insecure: self.rooms.insecure,
+            resident_bytes: crate::process::resident_bytes(),
+            namespaces: stats.namespaces,
+            entries: stats.entries,
+        }
+    }
+
+    fn dram_stats(&self, stats: &EngineStats) -> v1::TierStats {
+        let metrics = &self.rooms.metrics;
+        v1::TierStats {
+            capacity_bytes: stats.dram.capacity_bytes,
+            used_bytes: stats.dram.used_bytes,
+            pages: stats.dram.pages,
+            evicted_pages: metrics.dram_evicted.get(),
+            damaged_pages: metrics.dram_damaged.get(),
+            backing: stats.dram_backing.clone(),
+            ..Default::default()
+        }
+    }
+
+    fn ssd_stats(&self, stats: &EngineStats) -> v1::TierStats {
+        let metrics = &self.rooms.metrics;
+        v1::TierStats {
+            capacity_bytes: stats.ssd.capacity_bytes,
+            used_bytes: stats.ssd.used_bytes,
+            pages: stats.ssd.pages,
+            evicted_pages: metrics.ssd_evicted.get(),
+            written_bytes: metrics.ssd_written_bytes.get(),
+            read_bytes: metrics.ssd_read_bytes.get(),
+            damaged_pages: metrics.ssd_damaged.iter().map(|(_, counter)| counter.get()).sum(),
+            write_quarantined: stats.write_quarantined,
+            backing: stats.ssd_backing.clone(),
+            queued_pages: u64::try_from(metrics.ssd_write_queue_pages.get()).unwrap_or(0),
+            skipped: counts(&metrics.ssd_skipped),
+        }
+    }
+
+    fn traffic_stats(&self) -> v1::TrafficStats {
+        let metrics = &self.rooms.metrics;
+        v1::TrafficStats {
+            gets: metrics.calls_answered.of(Call::GetPrefix).get(),
+            puts: metrics.calls_answered.of(Call::PutPrefix).get(),
+            matches: metrics.calls_answered.of(Call::Match).get(),
+            get_pages_dram: metrics.get_pages.of(Tier::Dram).get(),
+            get_pages_ssd: metrics.get_pages.of(Tier::Ssd).get(),
+            get_bytes: metrics.get_bytes.get(),
+            get_stops: counts::<StopReason>(&metrics.get_stops),
+            put_pages_stored: metrics.put_pages.of(cairn_core::metrics::Put::Stored).get(),
+            put_pages_present: metrics.put_pages.of(cairn_core::metrics::Put::Present).get(),
+            put_bytes: metrics.put_bytes.get(),
+            put_not_stored: counts(&metrics.put_not_stored),
+        }
+    }
+}
+
+/// A family of counters by reason, those at zero left out.
+fn counts<L: Label>(family: &Family<L, IntCounter>) -> Vec<v1::Count> {
+    let count =
+        |(reason, counter): (L, &IntCounter)| v1::Count { reason: reason.text().to_owned(), count: counter.get() };
+    family.iter().map(count).filter(|count| count.count > 0).collect()
+}
+
+fn namespace_info(summary: NamespaceSummary) -> v1::NamespaceInfo {
+    v1::NamespaceInfo {
+        namespace_id: summary.id.as_bytes().to_vec(),
+        page_bytes: summary.identity.page_bytes,
+        identity: Some(v1::Identity::from(&summary.identity)),
+        dram_pages: summary.dram_pages,
+        ssd_pages: summary.ssd_pages,
+    }
+}

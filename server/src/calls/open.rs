@@ -1,0 +1,45 @@
+//! OpenNamespace.
+
+use std::sync::Arc;
+
+use cairn_core::metrics::Call;
+use cairn_core::{Error, ErrorKind, Identity, Principal, Result};
+use cairn_engine::Namespace;
+use cairn_proto::{Refused, v1};
+use tonic::{Request, Status};
+
+use super::House;
+
+impl House {
+    pub(super) async fn serve_open(
+        &self,
+        mut request: Request<v1::OpenNamespaceRequest>,
+    ) -> Result<v1::OpenNamespaceResponse, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::OpenNamespace)?;
+        let opened = self.open(visit.principal().clone(), request.into_inner()).await;
+        visit.end(opened.map(|namespace| self.opened(&namespace)))
+    }
+
+    async fn open(&self, principal: Principal, request: v1::OpenNamespaceRequest) -> Result<Arc<Namespace>> {
+        let identity = Identity::try_from(request.identity.ok_or(Refused::Missing("identity"))?)?;
+        let engine = Arc::clone(&self.rooms.engine);
+        // The first opening writes to the directory and waits for the disk.
+        let opening = tokio::task::spawn_blocking(move || engine.open_namespace(&principal, &identity));
+        opening.await.map_err(|e| Error::new(ErrorKind::Internal, "open a namespace").caused_by(e))?
+    }
+
+    fn opened(&self, namespace: &Namespace) -> v1::OpenNamespaceResponse {
+        let limits = &self.rooms.limits;
+        v1::OpenNamespaceResponse {
+            namespace_id: namespace.id().as_bytes().to_vec(),
+            page_bytes: namespace.page_bytes(),
+            page_tokens: namespace.page_tokens(),
+            limits: Some(v1::Limits {
+                chain_pages_max: limits.chain_pages_max,
+                part_bytes_max: limits.part_bytes_max.0,
+                timeout_ms_max: u64::try_from(limits.timeout_max.0.as_millis()).unwrap_or(u64::MAX),
+            }),
+            boot_id: self.rooms.boot_id.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The table of settings. `docs/CONFIG.md` is printed from it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cairn_core::{ByteSize, Span};
+use cairn_policy::WritePolicy;
+use cairn_pool::HugePages;
+use thiserror::Error as ThisError;
+
+use super::value::{LogFormat, LogLevel, Value};
+
+/// One key, as the documentation shows it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Section.
+    pub section: &'static str,
+    /// Key within the section.
+    pub key: &'static str,
+    /// Kind of value.
+    pub kind: &'static str,
+    /// Default, in text form.
+    pub default: &'static str,
+    /// Least and most, where they are bounded.
+    pub range: Option<(&'static str, &'static str)>,
+    /// What it sets.
+    pub what: &'static str,
+    /// Why the default is what it is.
+    pub why: &'static str,
+}
+
+impl Row {
+    /// `section.key`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+}
+
+/// Why settings are refused.
+#[derive(Clone, PartialEq, Eq, Debug, ThisError)]
+#[non_exhaustive]
+pub enum SettingsFault {
+    /// There is no such key.
+    #[error("unknown key {name}{}", nearest.as_ref().map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
+    Unknown {
+        /// The name given.
+        name: String,
+        /// The key that looks most like it.
+        nearest: Option<String>,
+    },
+    /// The text is not a value of this key.
+    #[error("{name}: {what}")]
+    Unreadable {
+        /// The key.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The value is outside the range.
+    #[error("{name} = {value} is out of range; it is from {min} to {max}")]
+    OutOfRange {
+        /// The key.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// The least allowed.
+        min: &'static str,
+        /// The most allowed.
+        max: &'static str,
+    },
+    /// Two values do not go together.
+    #[error("{name} = {value} does not fit: it must be {rule} {other} = {other_value}")]
+    Conflict {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// At most, at least.
+        rule: &'static str,
+        /// The key it is compared with.
+        other: &'static str,
+        /// The value of that.
+        other_value: String,
+    },
+    /// A size that does not end on a boundary.
+    #[error("{name} = {value} is not a multiple of {unit}")]
+    Uneven {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        value: ByteSize,
+        /// What it must be a multiple of.
+        unit: ByteSize,
+    },
+    /// A routable address without the flag that allows it.
+    #[error(
+        "{name} = {address} can be reached from other machines, and this server does not authenticate anyone; \
+         listen on 127.0.0.1 or [::1], or set server.insecure_routable = true"
+    )]
+    Routable {
+        /// The key.
+        name: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+macro_rules! settings {
+    (@range $min:literal, $max:literal) => { Some(($min, $max)) };
+    (@range) => { None };
+    (@check $name:expr, $value:expr, $type:ty, $min:literal, $max:literal) => { within::<$type>($name, &$value, $min, $max)? };
+    (@check $name:expr, $value:expr, $type:ty,) => {};
+    ($( $(#[$doc:meta])* $section:ident: $struct:ident {
+        $( $key:ident: $type:ty = $default:literal $(in $min:literal to $max:literal)?, $what:literal, $why:literal; )+
+    } )+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, PartialEq, Eq, Debug)]
+            pub struct $struct { $( #[doc = $what] pub $key: $type ),+ }
+        )+
+
+        /// Every setting of the server. [`Settings::default`] is the table's defaults.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Settings { $( $(#[$doc])* pub $section: $struct ),+ }
+
+        impl Default for Settings {
+            // The table's own text, which a test reads.
+            fn default() -> Self {
+                Self { $( $section: $struct { $( $key: <$type as Value>::read($default).expect("a default of the table") ),+ } ),+ }
+            }
+        }
+
+        impl Settings {
+            /// The table, in the order of the documentation.
+            pub fn table() -> Vec<Row> {
+                vec![ $( $( Row {
+                    section: stringify!($section),
+                    key: stringify!($key),
+                    kind: <$type as Value>::KIND,
+                    default: $default,
+                    range: settings!(@range $($min, $max)?),
+                    what: $what,
+                    why: $why,
+                } ),+ ),+ ]
+            }
+
+            /// Sets `section.key` from its text form.
+            ///
+            /// # Errors
+            /// [`SettingsFault::Unknown`] or [`SettingsFault::Unreadable`].
+            pub fn set(&mut self, name: &str, text: &str) -> Result<(), SettingsFault> {
+                match name {
+                    $( $( concat!(stringify!($section), ".", stringify!($key)) => {
+                        self.$section.$key = <$type as Value>::read(text)
+                            .map_err(|what| SettingsFault::Unreadable { name: name.to_owned(), what })?;
+                    } )+ )+
+                    _ => return Err(unknown(name)),
+                }
+                Ok(())
+            }
+
+            /// The settings as a file that [`super::load`] reads.
+            pub fn to_toml(&self) -> String {
+                let mut out = String::new();
+                $(
+                    out.push_str(concat!("[", stringify!($section), "]\n"));
+                    $( out.push_str(&format!("{} = {}\n", stringify!($key), self.$section.$key.toml())); )+
+                    out.push('\n');
+                )+
+                out.truncate(out.trim_end().len());
+                out.push('\n');
+                out
+            }
+
+            fn check_ranges(&self) -> Result<(), SettingsFault> {
+                $( $( settings!(@check concat!(stringify!($section), ".", stringify!($key)), self.$section.$key, $type, $($min, $max)?); )+ )+
+                Ok(())
+            }
+        }
+    };
+}
+
+settings! {
+    /// Where the server listens and how it stops.
+    server: ServerSettings {
+        listen: SocketAddr = "127.0.0.1:7420", "Address of the gRPC API.",
+            "Loopback: nobody is authenticated yet, so nobody from outside is let in.";
+        metrics_listen: SocketAddr = "127.0.0.1:7421", "Address of `/metrics` and `/healthz`.",
+            "Its own port, so that a scraper needs no way to the API.";
+        insecure_routable: bool = "false", "Allows addresses that other machines can reach, without authentication.",
+            "Whoever reaches the API can read and clear every page. While it is on, health, log and metrics say so.";
+        stop_grace: Span = "10s" in "0s" to "10m", "Time that calls in flight and writes behind get to finish after SIGTERM.",
+            "Below the 30 s after which most supervisors kill, with room to flush the write queue.";
+    }
+    /// Where the server keeps what must survive a restart.
+    data: DataSettings {
+        dir: PathBuf = "./cairn-data", "The data folder. Used by one server at a time.",
+            "Works from a fresh clone without root; set it to a folder on the SSD.";
+    }
+    /// Page memory.
+    dram: DramSettings {
+        bytes: ByteSize = "1GiB" in "1MiB" to "64TiB", "Size of the page pool.",
+            "Small enough for a laptop; give it most of the machine's memory. It is taken and touched at the start.";
+        arena_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Size of an arena: the unit in which tenants and page sizes share the pool.",
+            "Holds 28 pages of 2.25 MiB, and sixteen tenants or page sizes fit in the default pool.";
+        huge_pages: HugePages = "auto", "Huge pages for the pool; `/metrics` shows which the machine gave.",
+            "Direct reads from an SSD run faster into huge pages, and the largest that are free are taken.";
+    }
+    /// The SSD tier.
+    ssd: SsdSettings {
+        bytes: ByteSize = "4GiB" in "1MiB" to "1024TiB", "Size of the SSD file, preallocated.",
+            "Four times the pool: a small step for a first try; give it the SSD.";
+        region_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Size of a region: the unit in which page sizes share the file.",
+            "As an arena, so that a page that fits in memory fits on the SSD.";
+        read_threads: u64 = "4" in "1" to "256", "Threads that read: reads that the SSD works on at once.",
+            "Four reads of a page of megabytes keep most NVMe drives busy.";
+        read_queue: u64 = "64" in "1" to "65536", "Reads that may wait for a thread; a get waits to submit more.",
+            "Sixteen a thread: long enough never to run dry, short enough that a get's deadline means something.";
+        write: WritePolicy = "all", "Pages written to the SSD: all of them behind their put, or those whose put asks for it.",
+            "The SSD is there to hold what memory can not.";
+        write_behind_bytes: ByteSize = "256MiB" in "1MiB" to "1TiB", "Bytes that may wait to be written; more are not written behind.",
+            "About a tenth of a second of a fast drive; waiting pages hold pool memory.";
+        load_window_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Bytes that one get loads from the SSD ahead of its reader.",
+            "Hides the SSD's latency from the reader without one get filling the pool.";
+    }
+    /// What a call may cost. More is refused before memory is taken for it.
+    limits: LimitSettings {
+        page_bytes_max: ByteSize = "32MiB" in "256B" to "1GiB", "Largest page of a namespace.",
+            "Pages of today's models are 0.1 to 8 MiB. It must fit in an arena and in a region.";
+        chain_pages_max: u64 = "65536" in "1" to "1048576", "Most pages in one chain.",
+            "A million tokens in pages of 16.";
+        part_bytes_max: ByteSize = "4MiB" in "4KiB" to "64MiB", "Most page bytes in one part of a put.",
+            "Parts of 1 MiB are fastest here; four times that is tolerated.";
+        message_bytes_max: ByteSize = "16MiB" in "64KiB" to "256MiB", "Largest message that is decoded.",
+            "A chain of 65,536 keys of 64 bytes is 4 MiB, a million tokens up to 5 MiB.";
+        calls_max: u64 = "256" in "1" to "65536", "Calls served at once; one more is told to come back.",
+            "Far beyond what two sockets of engines keep in flight, and bounds what waiting costs.";
+        puts_max: u64 = "64" in "1" to "65536", "Puts served at once; one more is told to come back.",
+            "A put holds the frame of the page that it is filling.";
+        connections_max: u64 = "256" in "1" to "65536", "Connections; one more is closed at once.",
+            "One for each engine process and tool, many times over.";
+        streams_max: u64 = "128" in "1" to "65536", "Calls at once on one connection; HTTP/2 holds back more.",
+            "The HTTP/2 recommendation is at least 100.";
+        header_bytes_max: ByteSize = "16KiB" in "4KiB" to "1MiB", "Most header bytes of a call.",
+            "Calls carry a few hundred bytes of headers.";
+        stream_window_bytes: ByteSize = "4MiB" in "64KiB" to "256MiB", "Bytes in flight to the server on one call (HTTP/2 stream window).",
+            "Four parts: a put is not held back by the round trip.";
+        connection_window_bytes: ByteSize = "16MiB" in "64KiB" to "1GiB", "Bytes in flight to the server on one connection.",
+            "Four calls with full windows; with connections_max it bounds what clients can make the server buffer.";
+        namespaces_max: u64 = "4096" in "1" to "1048576", "Most namespaces.",
+            "Models times ranks times adapters; each costs about a kilobyte.";
+        timeout_default: Span = "30s" in "1ms" to "1h", "Time of a call that does not say.",
+            "Longer than any get that is worth more than computing the pages.";
+        timeout_max: Span = "5m" in "1ms" to "24h", "Most time that a call may ask for.",
+            "A put of a long prefix over a slow link, and no more.";
+    }
+    /// Logging, to standard error.
+    log: LogSettings {
+        level: LogLevel = "info", "How much is logged.",
+            "At rest that is a line at the start and one at the end.";
+        format: LogFormat = "text", "Lines for people, or one JSON object a line.",
+            "The first reader is a person at a terminal.";
+    }
+}
+
+fn within<T: Value + PartialOrd>(
+    name: &'static str,
+    value: &T,
+    min: &'static str,
+    max: &'static str,
+) -> Result<(), SettingsFault> {
+    let inside = T::read(min).is_ok_and(|min| *value >= min) && T::read(max).is_ok_and(|max| *value <= max);
+    if inside { Ok(()) } else { Err(SettingsFault::OutOfRange { name, value: value.text(), min, max }) }
+}
+
+impl Settings {
+    /// Checks every range, and what must fit with what.
+    ///
+    /// # Errors
+    /// The first [`SettingsFault`], which names the key and what is allowed.
+    pub fn validate(&self) -> Result<(), SettingsFault> {
+        self.check_ranges()?;
+        even("dram.arena_bytes", self.dram.arena_bytes)?;
+        even("ssd.region_bytes", self.ssd.region_bytes)?;
+        at_most(("dram.arena_bytes", self.dram.arena_bytes), ("dram.bytes", self.dram.bytes))?;
+        at_most(("ssd.region_bytes", self.ssd.region_bytes), ("ssd.bytes", self.ssd.bytes))?;
+        at_most(("limits.page_bytes_max", self.limits.page_bytes_max), ("dram.arena_bytes", self.dram.arena_bytes))?;
+        at_most(("limits.page_bytes_max", self.limits.page_bytes_max), ("ssd.region_bytes", self.ssd.region_bytes))?;
+        at_most(
+            ("limits.timeout_default", self.limits.timeout_default),
+            ("limits.timeout_max", self.limits.timeout_max),
+        )?;
+        at_most(
+            ("limits.part_bytes_max", self.limits.part_bytes_max),
+            ("limits.message_bytes_max", self.limits.message_bytes_max),
+        )?;
+        self.only_loopback("server.listen", self.server.listen)?;
+        self.only_loopback("server.metrics_listen", self.server.metrics_listen)
+    }
+
+    /// Whether an address that other machines can reach is served without authentication.
+    pub fn is_insecure(&self) -> bool {
+        [self.server.listen, self.server.metrics_listen]
+            .iter()
+            .any(|address| !address.ip().to_canonical().is_loopback())
+    }
+
+    fn only_loopback(&self, name: &'static str, address: SocketAddr) -> Result<(), SettingsFault> {
+        if address.ip().to_canonical().is_loopback() || self.server.insecure_routable {
+            Ok(())
+        } else {
+            Err(SettingsFault::Routable { name, address })
+        }
+    }
+}
+
+/// Arenas and regions lie on the memory pages and sectors of the machine.
+fn even(name: &'static str, value: ByteSize) -> Result<(), SettingsFault> {
+    let unit = ByteSize(4096);
+    if value.0.is_multiple_of(unit.0) { Ok(()) } else { Err(SettingsFault::Uneven { name, value, unit }) }
+}
+
+fn at_most<T: Value + PartialOrd>(small: (&'static str, T), large: (&'static str, T)) -> Result<(), SettingsFault> {
+    if small.1 <= large.1 {
+        return Ok(());
+    }
+    Err(SettingsFault::Conflict {
+        name: small.0,
+        value: small.1.text(),
+        rule: "at most",
+        other: large.0,
+        other_value: large.1.text(),
+    })
+}
+
+fn unknown(name: &str) -> SettingsFault {
+    let keys: Vec<String> = Settings::table().iter().map(Row::name).collect();
+    SettingsFault::Unknown { name: name.to_owned(), nearest: nearest(name, &keys).cloned() }
+}
+
+/// The one of `names` that `name` was probably meant to be; `None` if none is near.
+pub(super) fn nearest<'a>(name: &str, names: &'a [String]) -> Option<&'a String> {
+    let far = name.len().max(6) / 3;
+    names
+        .iter()
+        .map(|other| (distance(name, other), other))
+        .filter(|(d, _)| *d <= far)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, n)| n)
+}
+
+/// Letters to add, drop or change to make `a` into `b`.
+pub(super) fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let change = corner + usize::from(from != *to);
+            corner = row[j + 1];
+            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,93 @@
+//! `cairnd` as an operator meets it: exit codes, one line about what is wrong, and a stop on SIGTERM.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn cairnd(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cairnd"));
+    command.env_clear().arg("--data-dir").arg(folder).args([
+        "--listen",
+        "127.0.0.1:0",
+        "--dram",
+        "8MiB",
+        "--ssd",
+        "8MiB",
+    ]);
+    let small = [
+        "server.metrics_listen=127.0.0.1:0",
+        "dram.arena_bytes=4MiB",
+        "ssd.region_bytes=4MiB",
+        "limits.page_bytes_max=1MiB",
+    ];
+    for set in small {
+        command.arg("--set").arg(set);
+    }
+    command
+}
+
+/// A child that does not outlive its test.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Starts a server and reads its log until it serves.
+fn serving(folder: &Path) -> (Serving, impl Read) {
+    let mut child = Serving(cairnd(folder).stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(child.0.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("serving") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
+    }
+    (child, log)
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn settings_are_checked_and_printed_without_starting() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let checked = cairnd(&data).arg("--check-config").output().unwrap();
+    assert!(checked.status.success());
+    let printed = cairnd(&data).arg("--print-config").output().unwrap();
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("[dram]\nbytes = \"8MiB\"\n"));
+    let refused = cairnd(&data).args(["--set", "dram.byts=1"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error(&refused).contains("did you mean dram.bytes?"));
+    assert!(!data.exists());
+}
+
+#[test]
+fn a_second_server_on_a_folder_is_refused_and_sigterm_stops_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut first, mut log) = serving(folder.path());
+    let second = cairnd(folder.path()).args(["--log-level", "error"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(3));
+    assert!(error(&second).contains("in use by another server"), "{}", error(&second));
+    kill_process(Pid::from_child(&first.0), Signal::TERM).unwrap();
+    assert!(first.0.wait().unwrap().success());
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("stopped"), "{rest}");
+}
+
+#[test]
+fn a_folder_of_another_version_has_its_own_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("FORMAT"), "something else").unwrap();
+    let refused = cairnd(folder.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(error(&refused).contains("was not touched"), "{}", error(&refused));
+}

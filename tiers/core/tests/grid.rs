@@ -1,0 +1,275 @@
+//! The grid of slots against a model that knows nothing of free lists, and its rules one by one.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of a test are small")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cairn_core::{Grid, Place, SlotId};
+use proptest::prelude::*;
+
+type Small = Grid<(u8, u64)>;
+
+fn grid(regions_bytes: &[u64]) -> Small {
+    let mut grid = Small::default();
+    for bytes in regions_bytes {
+        grid.add_region(*bytes);
+    }
+    grid
+}
+
+fn slot(region: u32, slot: u32) -> SlotId {
+    SlotId { region, slot }
+}
+
+fn take(grid: &mut Small, class: (u8, u64)) -> Option<Place> {
+    grid.take(class, class.1)
+}
+
+const A: (u8, u64) = (0, 10);
+const B: (u8, u64) = (1, 25);
+
+#[test]
+fn a_new_region_is_filled_in_ascending_order() {
+    let mut grid = grid(&[1000]);
+    let taken: Vec<u32> = (0..100).map(|_| take(&mut grid, A).unwrap().slot.slot).collect();
+    assert_eq!(taken, (0..100).collect::<Vec<_>>());
+    assert_eq!(take(&mut grid, A), None);
+}
+
+#[test]
+fn only_the_first_slot_of_a_region_says_that_it_opened_it() {
+    let mut grid = grid(&[20, 20]);
+    let opened: Vec<bool> = (0..4).map(|_| take(&mut grid, A).unwrap().opened).collect();
+    assert_eq!(opened, [true, false, true, false]);
+}
+
+#[test]
+fn classes_never_share_a_region() {
+    let mut grid = grid(&[100, 100]);
+    assert_eq!(take(&mut grid, A).unwrap().slot.region, 0);
+    assert_eq!(take(&mut grid, B).unwrap().slot.region, 1);
+    assert_eq!(take(&mut grid, (2, 10)), None);
+}
+
+#[test]
+fn a_region_goes_to_another_class_when_its_last_slot_came_back() {
+    let mut grid = grid(&[20]);
+    let first = take(&mut grid, A).unwrap().slot;
+    let second = take(&mut grid, A).unwrap().slot;
+    assert!(!grid.give_back(first));
+    assert!(grid.give_back(second));
+    assert_eq!(grid.class(0), None);
+    assert!(take(&mut grid, (1, 20)).unwrap().opened);
+}
+
+#[test]
+fn a_region_too_small_for_the_slot_is_passed_over() {
+    let mut grid = grid(&[20, 30]);
+    assert_eq!(take(&mut grid, B).unwrap().slot, slot(1, 0));
+    assert_eq!(take(&mut grid, B), None);
+}
+
+#[test]
+fn a_draining_region_hands_out_nothing_until_it_was_empty() {
+    let mut grid = grid(&[30]);
+    let first = take(&mut grid, A).unwrap().slot;
+    let second = take(&mut grid, A).unwrap().slot;
+    grid.drain(0);
+    assert_eq!(take(&mut grid, A), None);
+    assert!(!grid.give_back(first));
+    assert_eq!(take(&mut grid, A), None);
+    assert_eq!(grid.available(A, A.1, 9), 0);
+    assert!(grid.give_back(second));
+    assert_eq!(take(&mut grid, A), Some(Place { slot: slot(0, 0), opened: true }));
+    assert!(!grid.give_back(slot(0, 1)));
+}
+
+#[test]
+fn draining_what_is_in_the_stock_or_nowhere_changes_nothing() {
+    let mut grid = grid(&[30]);
+    grid.drain(0);
+    grid.drain(7);
+    assert_eq!(grid.available(A, A.1, 9), 3);
+    assert!(take(&mut grid, A).is_some());
+}
+
+#[test]
+fn a_slot_given_back_twice_is_handed_out_once() {
+    let mut grid = grid(&[30]);
+    let first = take(&mut grid, A).unwrap().slot;
+    let second = take(&mut grid, A).unwrap().slot;
+    grid.give_back(first);
+    grid.give_back(first);
+    assert_eq!(take(&mut grid, A).unwrap().slot, first);
+    assert_ne!(take(&mut grid, A).unwrap().slot, second);
+    assert_eq!(take(&mut grid, A), None);
+    assert_eq!(grid.taken(), 3);
+}
+
+#[test]
+fn giving_back_what_never_was_changes_nothing() {
+    let mut grid = grid(&[30]);
+    for foreign in [slot(0, 0), slot(0, 99), slot(9, 0)] {
+        assert!(!grid.give_back(foreign));
+    }
+    take(&mut grid, A).unwrap();
+    assert!(!grid.give_back(slot(0, 63)));
+    assert_eq!((grid.taken(), grid.available(A, A.1, 9)), (1, 2));
+}
+
+#[test]
+fn a_refused_claim_leaves_a_fresh_region_in_the_stock() {
+    let mut grid = grid(&[30]);
+    assert!(!grid.claim(slot(0, 3), A, A.1));
+    assert!(!grid.claim(slot(0, 0), (0, 31), 31));
+    assert!(!grid.claim(slot(1, 0), A, A.1));
+    assert_eq!(grid.class(0), None);
+    assert!(take(&mut grid, B).is_some());
+}
+
+#[test]
+fn a_claimed_slot_is_not_handed_out() {
+    let mut grid = grid(&[30]);
+    assert!(grid.claim(slot(0, 1), A, A.1));
+    assert!(!grid.claim(slot(0, 1), A, A.1));
+    assert!(!grid.claim(slot(0, 0), B, B.1));
+    assert_eq!(take(&mut grid, A).unwrap(), Place { slot: slot(0, 0), opened: false });
+    assert_eq!(take(&mut grid, A).unwrap().slot, slot(0, 2));
+    assert_eq!(take(&mut grid, A), None);
+}
+
+#[test]
+fn available_counts_open_regions_and_the_stock_up_to_enough() {
+    let mut grid = grid(&[100, 100, 5]);
+    take(&mut grid, A).unwrap();
+    assert_eq!(grid.available(A, A.1, 100), 19);
+    assert_eq!(grid.available(A, A.1, 12), 12);
+    assert_eq!(grid.available(B, B.1, 100), 4);
+}
+
+#[test]
+fn a_million_claims_in_any_order_end_in_a_full_grid() {
+    let (slots, page_bytes) = (1_u32 << 20, 4096);
+    let mut grid = Grid::default();
+    let region_slots = 1 << 18;
+    for _ in 0..slots / region_slots {
+        grid.add_region(u64::from(region_slots) * page_bytes);
+    }
+    // An odd step walks through every slot once, far apart.
+    for n in 0..slots {
+        let at = n.wrapping_mul(0x9E37_79B1) % slots;
+        assert!(grid.claim(slot(at / region_slots, at % region_slots), (), page_bytes));
+    }
+    assert_eq!(grid.taken(), u64::from(slots));
+    assert_eq!(grid.take((), page_bytes), None);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(u8),
+    Claim(u8, SlotId),
+    GiveBack(usize),
+    GiveBackAny(SlotId),
+    Drain(u32),
+}
+
+const CLASSES: [(u8, u64); 3] = [(0, 7), (1, 7), (2, 64)];
+const REGIONS_BYTES: [u64; 4] = [7 * 70, 7 * 3 + 6, 128, 64];
+
+fn step() -> impl Strategy<Value = Step> {
+    let class = 0..CLASSES.len() as u8;
+    let any_slot = (0..6u32, 0..80u32).prop_map(|(region, index)| slot(region, index));
+    prop_oneof![
+        8 => class.clone().prop_map(Step::Take),
+        2 => (class, any_slot.clone()).prop_map(|(class, slot)| Step::Claim(class, slot)),
+        8 => any::<usize>().prop_map(Step::GiveBack),
+        1 => any_slot.prop_map(Step::GiveBackAny),
+        1 => (0..6u32).prop_map(Step::Drain),
+    ]
+}
+
+/// What is taken, by whom, and which regions drain; everything else follows.
+#[derive(Default)]
+struct Model {
+    taken: BTreeMap<(u32, u32), usize>,
+    draining: BTreeSet<u32>,
+}
+
+impl Model {
+    fn class(&self, region: u32) -> Option<usize> {
+        self.taken.range((region, 0)..=(region, u32::MAX)).next().map(|(_, class)| *class)
+    }
+
+    fn exists(at: (u32, u32), class: usize) -> bool {
+        REGIONS_BYTES.get(at.0 as usize).is_some_and(|bytes| u64::from(at.1) < bytes / CLASSES[class].1)
+    }
+
+    fn claimable(&self, at: (u32, u32), class: usize) -> bool {
+        Self::exists(at, class) && !self.taken.contains_key(&at) && self.class(at.0).is_none_or(|other| other == class)
+    }
+
+    fn takeable(&self, class: usize) -> Vec<(u32, u32)> {
+        let all = (0..REGIONS_BYTES.len() as u32).flat_map(|region| (0..80).map(move |slot| (region, slot)));
+        all.filter(|at| !self.draining.contains(&at.0) && self.claimable(*at, class)).collect()
+    }
+
+    fn give_back(&mut self, at: (u32, u32)) -> bool {
+        let restocked = self.taken.remove(&at).is_some() && self.class(at.0).is_none();
+        if restocked {
+            self.draining.remove(&at.0);
+        }
+        restocked
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_grid_does_what_the_model_does(steps in prop::collection::vec(step(), 1..400)) {
+        let mut grid = grid(&REGIONS_BYTES);
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Take(class) => {
+                    let class = class as usize;
+                    let possible = model.takeable(class);
+                    let place = take(&mut grid, CLASSES[class]);
+                    prop_assert_eq!(place.is_some(), !possible.is_empty());
+                    if let Some(Place { slot, opened }) = place {
+                        let at = (slot.region, slot.slot);
+                        prop_assert!(possible.contains(&at));
+                        prop_assert_eq!(opened, model.class(at.0).is_none());
+                        model.taken.insert(at, class);
+                    }
+                }
+                Step::Claim(class, slot) => {
+                    let (class, at) = (class as usize, (slot.region, slot.slot));
+                    let possible = model.claimable(at, class);
+                    prop_assert_eq!(grid.claim(slot, CLASSES[class], CLASSES[class].1), possible);
+                    if possible {
+                        model.taken.insert(at, class);
+                    }
+                }
+                Step::GiveBack(nth) => {
+                    if let Some(at) = model.taken.keys().copied().nth(nth % model.taken.len().max(1)) {
+                        prop_assert_eq!(grid.give_back(slot(at.0, at.1)), model.give_back(at));
+                    }
+                }
+                Step::GiveBackAny(slot) => {
+                    prop_assert_eq!(grid.give_back(slot), model.give_back((slot.region, slot.slot)));
+                }
+                Step::Drain(region) => {
+                    if model.class(region).is_some() {
+                        model.draining.insert(region);
+                    }
+                    grid.drain(region);
+                }
+            }
+            prop_assert_eq!(grid.taken(), model.taken.len() as u64);
+            for (class, kind) in CLASSES.iter().enumerate() {
+                prop_assert_eq!(grid.available(*kind, kind.1, u64::MAX), model.takeable(class).len() as u64);
+            }
+            for region in 0..REGIONS_BYTES.len() as u32 {
+                prop_assert_eq!(grid.class(region), model.class(region).map(|class| CLASSES[class]));
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The engine: what it is made of, how it opens and closes, and the calls that are short.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cairn_core::{Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics};
+use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
+use cairn_pool::{PageBufMut, Pool, SealedPage};
+use cairn_ssd::{ReadQueue, SsdComponents, SsdError, SsdTier};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tracing::{error, warn};
+
+use crate::catalogue::{Catalogue, Shape};
+use crate::load::Loads;
+use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
+use crate::pace::ReadPace;
+use crate::recovery::{Recovery, recover};
+use crate::settings::{Components, EngineSettings};
+use crate::write_queue::WriteQueue;
+use crate::writer;
+
+/// A storage engine, open. Dropping it without [`Engine::close`] is like a crash: what was acknowledged durable is found again, what
+/// waited to be written is not.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) recovery: Recovery,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What calls, loads and the writer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: EngineSettings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) secret: ServerSecret,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) pool: Pool,
+    pub(crate) tier: Arc<SsdTier>,
+    pub(crate) reads: ReadQueue<PageBufMut>,
+    /// Places in the read queue; a load takes one before it submits.
+    pub(crate) read_places: Semaphore,
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) catalogue: Mutex<Catalogue>,
+    pub(crate) queue: WriteQueue,
+    /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
+    pub(crate) writes_failed: AtomicBool,
+    pub(crate) loads: Loads,
+    pub(crate) read_pace: ReadPace,
+}
+
+impl Engine {
+    /// Opens an engine on a device and a directory, new or used; finds what is there. Blocks: on the first arena of the pool, and on
+    /// reading the directory or, if that was lost, the header of every slot.
+    ///
+    /// # Errors
+    /// `Invalid` if the settings can not be, `Unavailable` or `Internal` if device or directory can not be used.
+    pub fn open(settings: EngineSettings, components: Components) -> Result<Arc<Self>> {
+        settings.validate()?;
+        let Components { clock, entropy, secret, directory, device, metrics } = components;
+        let started = clock.now();
+        let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
+        let parts = SsdComponents { device, clock: Arc::clone(&clock), metrics: Arc::clone(&metrics) };
+        let (tier, fresh) = match SsdTier::open(parts.clone()) {
+            Ok(tier) => (tier, false),
+            Err(SsdError::Blank) => (SsdTier::format(parts, settings.region_bytes, &*entropy)?, true),
+            Err(failed) => return Err(failed.into()),
+        };
+        let namespaces = Namespaces::new(settings.namespaces_max);
+        let mut catalogue = Catalogue::new();
+        let mut recovery = recover(&tier, fresh, &*directory, &namespaces, &mut catalogue)?;
+        recovery.took = clock.now().since(started);
+        metrics.recovered_pages.set(i64::try_from(recovery.pages).unwrap_or(i64::MAX));
+        metrics.recovery_seconds.observe(recovery.took.as_secs_f64());
+        let tier = Arc::new(tier);
+        let reads = ReadQueue::start(Arc::clone(&tier), settings.read_threads, settings.read_queue)?;
+        let read_places = Semaphore::new(settings.read_queue);
+        let queue = WriteQueue::new(settings.write_behind_bytes);
+        let shared = Arc::new(Shared {
+            settings,
+            clock,
+            secret,
+            metrics,
+            pool,
+            tier,
+            reads,
+            read_places,
+            directory,
+            namespaces,
+            catalogue: Mutex::new(catalogue),
+            queue,
+            writes_failed: AtomicBool::new(false),
+            loads: Loads::default(),
+            read_pace: ReadPace::default(),
+        });
+        let writer = {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name("cairn-writer".to_owned())
+                .spawn(move || writer::run(&shared))
+                .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
+        };
+        Ok(Arc::new(Self { shared, recovery, writer: Mutex::new(Some(writer)) }))
+    }
+
+    /// Opens the namespace of `identity` for the caller's tenant. Idempotent; a new one is durable when the call returns, so that the
+    /// server knows it after a restart. Blocks on a disk flush if it is new.
+    ///
+    /// # Errors
+    /// `Invalid` if a field of the identity is empty or out of range, or its pages are larger than this server takes; `NoSpace` at the
+    /// limit of namespaces.
+    pub fn open_namespace(&self, principal: &Principal, identity: &Identity) -> Result<Arc<Namespace>> {
+        let shared = &self.shared;
+        identity.validate().map_err(|fault| Error::invalid("the identity is refused").caused_by(fault))?;
+        let page_bytes_max = shared.settings.page_bytes_limit();
+        if identity.page_bytes > page_bytes_max {
+            return Err(Error::invalid(format!(
+                "pages are larger than this server takes page_bytes={} page_bytes_max={page_bytes_max}",
+                identity.page_bytes
+            )));
+        }
+        let id = identity.namespace_id(&shared.secret.tenant_salt(&principal.tenant));
+        if let Ok(open) = shared.namespaces.get(principal, &id) {
+            return Ok(open);
+        }
+        shared.directory.save_namespace(&NamespaceRecord {
+            id,
+            tenant: principal.tenant.clone(),
+            identity: identity.clone(),
+        })?;
+        let (namespace, _) = shared.namespaces.open(id, &principal.tenant, identity)?;
+        let shape = Shape { id, tenant: Some(namespace.tenant_no()), page_bytes: identity.page_bytes };
+        shared.catalogue.lock().set_shape(namespace.no(), shape);
+        Ok(namespace)
+    }
+
+    /// The namespace `id`, if the caller's tenant has opened it, in this run of the server or an earlier one.
+    ///
+    /// # Errors
+    /// `Fenced` if not: open it, then repeat the call. An unknown namespace and another tenant's get the same answer.
+    pub fn namespace(&self, principal: &Principal, id: &NamespaceId) -> Result<Arc<Namespace>> {
+        self.shared.namespaces.get(principal, id)
+    }
+
+    /// The caller's namespaces, with their pages counted. Walks all entries: for operators.
+    pub fn namespaces(&self, principal: &Principal) -> Vec<NamespaceSummary> {
+        let namespaces = self.shared.namespaces.of(principal);
+        let catalogue = self.shared.catalogue.lock();
+        namespaces
+            .iter()
+            .map(|namespace| {
+                let (dram_pages, ssd_pages) = catalogue.count(namespace.no());
+                NamespaceSummary { id: *namespace.id(), identity: namespace.identity().clone(), dram_pages, ssd_pages }
+            })
+            .collect()
+    }
+
+    /// Drops every page of a namespace from every tier; returns their number. When it returns, the pages are gone for good: no restart
+    /// brings them back. Pages that are put meanwhile stay.
+    ///
+    /// # Errors
+    /// `Internal` or `Unavailable` if the SSD or the directory failed: the pages are gone from memory, but may come back at a restart.
+    pub async fn clear(&self, namespace: &Namespace) -> Result<u64> {
+        writer::ask_to_clear(&self.shared, namespace.no(), *namespace.id()).await
+    }
+
+    /// Ends the engine in order: writes what waits to be written, for at most `grace`, then closes the directory and the device.
+    pub async fn close(&self, grace: Duration) {
+        let Some(writer) = self.writer.lock().take() else { return };
+        self.shared.queue.stop(false);
+        let joined = tokio::task::spawn_blocking(move || writer.join());
+        let mut joined = std::pin::pin!(joined);
+        if tokio::time::timeout(grace, joined.as_mut()).await.is_err() {
+            warn!("the time to stop is over: pages that waited to be written are dropped");
+            self.shared.queue.stop(true);
+            // At most the batch under way.
+            let _ = tokio::time::timeout(grace, joined).await;
+        }
+        let shared = Arc::clone(&self.shared);
+        let closed = tokio::task::spawn_blocking(move || {
+            shared.directory.close().map_err(Error::from)
+        });
+        match closed.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) => error!(cause = failed.chain(), "close the data folder"),
+            Err(failed) => error!(cause = %failed, "close the data folder"),
+        }
+    }
+
+    /// D
+    pub fn dump(&self) -> String { format!("{:#?}", self.shared.catalogue.lock()) }
+
+    /// Blocks until all page memory is ready. For benchmarks and tests: a server serves while it warms.
+    pub fn wait_warm(&self) {
+        self.shared.pool.wait_warm();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.queue.stop(true);
+        if let Some(writer) = self.writer.get_mut().take() {
+            // A panic of the writer has been reported by its thread.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Whether the SSD takes no more writes.
+    pub(crate) fn is_write_quarantined(&self) -> bool {
+        self.writes_failed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_chain(&self, chain: &[PageKey]) -> Result<()> {
+        if chain.len() > self.settings.chain_pages_max {
+            return Err(Error::invalid(format!(
+                "the chain is too long pages={} chain_pages_max={}",
+                chain.len(),
+                self.settings.chain_pages_max
+            )));
+        }
+        Ok(())
+    }
+
+    /// Drops a page whose bytes in memory no longer fit their checksum.
+    pub(crate) fn drop_damaged_in_dram(&self, namespace: NamespaceNo, key: &PageKey, damaged: &SealedPage) {
+        self.metrics.dram_damaged.inc();
+        error!(page = %key, "a page in memory is damaged; it is dropped");
+        self.catalogue.lock().drop_damaged_in_dram(namespace, key, damaged.slot());
+    }
+}

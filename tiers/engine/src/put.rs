@@ -1,0 +1,326 @@
+//! put_prefix: reserve, bytes, seal, commit, page by page.
+//!
+//! A page is visible to everyone when [`Put::commit`] returns [`PageOutcome::Stored`], and to no one before. A put that is dropped
+//! half way leaves the pages that it committed, which are whole and a prefix, and nothing else. Two puts of one page do not wait for
+//! each other: who seals first stores it, the other finds it present.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use cairn_core::metrics::{Put as PutLabel, Skipped};
+use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result};
+use cairn_pool::{PageBufMut, SealedPage};
+use cairn_ssd::ReadPin;
+use tokio::sync::oneshot;
+
+use crate::catalogue::{PageName, Published};
+use crate::engine::{Engine, Shared};
+use crate::get::out_of_order;
+use crate::namespace::Namespace;
+use crate::room;
+use crate::write_queue::{Acknowledge, Offered, WriteJob};
+
+/// A put under way. Dropping it gives back everything that was not committed.
+#[derive(Debug)]
+pub struct Put {
+    shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    chain: Vec<PageKey>,
+    asked: Durability,
+    deadline: Deadline,
+    started: Moment,
+    outcomes: Vec<Option<PageOutcome>>,
+    /// Present pages that a needed page follows: they stay until the put ends, so that the needed page finds its parent.
+    held: Vec<Held>,
+    /// Pages on their way to the SSD, and where the answer will come.
+    pending: Vec<(usize, oneshot::Receiver<bool>)>,
+    /// Pages that the write queue had no room for yet; in prefix order.
+    postponed: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for the sake of being held")]
+enum Held {
+    Dram(SealedPage),
+    Ssd(ReadPin),
+}
+
+/// What a put achieved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutReport {
+    /// What became of each page of the chain.
+    pub outcomes: Vec<PageOutcome>,
+    /// Pages from 0 on that are there, without a gap.
+    pub good_pages: usize,
+    /// The class that all good pages have reached; never more than was reached.
+    pub durability: Durability,
+}
+
+impl Engine {
+    /// Starts a put of pages of `chain`. Takes no page memory yet.
+    ///
+    /// # Errors
+    /// `Invalid` if the chain is empty, longer than the limit, names a page twice or has a known page at another position.
+    pub fn begin_put(
+        &self,
+        namespace: &Arc<Namespace>,
+        chain: Vec<PageKey>,
+        asked: Durability,
+        deadline: Deadline,
+    ) -> Result<Put> {
+        let shared = &self.shared;
+        shared.check_chain(&chain)?;
+        if chain.is_empty() {
+            return Err(Error::invalid("the chain is empty: a put needs at least one full page"));
+        }
+        let mut seen = HashSet::with_capacity(chain.len());
+        if let Some(page) = chain.iter().position(|key| !seen.insert(*key)) {
+            return Err(Error::invalid(format!("key list out of order or repeated: a page is named twice page={page}")));
+        }
+        let mut put = Put {
+            shared: Arc::clone(shared),
+            namespace: Arc::clone(namespace),
+            outcomes: vec![None; chain.len()],
+            chain,
+            asked,
+            deadline,
+            started: shared.clock.now(),
+            held: Vec::new(),
+            pending: Vec::new(),
+            postponed: VecDeque::new(),
+        };
+        put.find_present()?;
+        Ok(put)
+    }
+}
+
+impl Put {
+    /// Runs of pages whose bytes are needed; the others are there already.
+    pub fn needed(&self) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for page in (0..self.chain.len()).filter(|page| self.outcomes[*page].is_none()) {
+            match runs.last_mut() {
+                Some(run) if run.end == page => run.end += 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
+    }
+
+    /// Whether the bytes of `page` are still wanted. False for a page beyond the chain.
+    pub fn wants(&self, page: usize) -> bool {
+        self.outcomes.get(page).is_some_and(Option::is_none)
+    }
+
+    /// What is known of `page` so far.
+    pub fn outcome(&self, page: usize) -> Option<PageOutcome> {
+        self.outcomes.get(page).copied().flatten()
+    }
+
+    /// Takes page memory for `page`; waits for it until the put's deadline. Cancel-safe.
+    ///
+    /// # Errors
+    /// Why the page will not be stored; that is its outcome from now on, so its bytes need not be sent.
+    pub async fn reserve(&mut self, page: usize) -> Result<PageBufMut, NotStored> {
+        if !self.parent_is_there(page) {
+            return Err(self.give_up(page, NotStored::ParentMissing));
+        }
+        match room::frame(&self.shared, &self.namespace, self.deadline).await {
+            Some(frame) => Ok(frame),
+            None => Err(self.give_up(page, NotStored::NoSpace)),
+        }
+    }
+
+    /// Seals the bytes of `page` and makes them visible. `claimed` is the checksum that came with them. Does not block.
+    pub fn commit(&mut self, page: usize, frame: PageBufMut, claimed: Checksum) -> PageOutcome {
+        let Ok(sealed) = frame.seal(claimed) else {
+            return PageOutcome::NotStored(self.give_up(page, NotStored::ChecksumMismatch));
+        };
+        let Some(name) = self.name(page) else {
+            return PageOutcome::NotStored(NotStored::NotSent);
+        };
+        let published = self.shared.catalogue.lock().publish(&name, sealed);
+        let outcome = match published {
+            Published::ParentMissing => {
+                return PageOutcome::NotStored(self.give_up(page, NotStored::ParentMissing));
+            }
+            Published::Present => PageOutcome::Present(Durability::Memory),
+            Published::Stored => {
+                self.shared.metrics.put_bytes.inc_by(self.namespace.page_bytes());
+                PageOutcome::Stored(Durability::Memory)
+            }
+        };
+        self.outcomes[page] = Some(outcome);
+        if self.shared.settings.write_policy.admits(self.asked) {
+            self.send_to_ssd(page);
+        }
+        self.outcomes[page].unwrap_or(outcome)
+    }
+
+    /// Ends the put: waits until every page that must be durable is, or the deadline has passed.
+    pub async fn finish(mut self) -> PutReport {
+        self.send_postponed().await;
+        for (page, answered) in std::mem::take(&mut self.pending) {
+            let left = self.deadline.remaining(&*self.shared.clock);
+            if matches!(tokio::time::timeout(left, answered).await, Ok(Ok(true))) {
+                self.now_durable(page);
+            }
+        }
+        let outcomes: Vec<PageOutcome> = self
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.unwrap_or(PageOutcome::NotStored(NotStored::NotSent)))
+            .collect();
+        self.count(&outcomes);
+        let reached: Vec<Durability> = outcomes.iter().map_while(|outcome| reached(*outcome)).collect();
+        PutReport {
+            good_pages: reached.len(),
+            durability: reached.into_iter().min().unwrap_or(Durability::Memory),
+            outcomes,
+        }
+    }
+
+    fn find_present(&mut self) -> Result<()> {
+        let mut to_ssd = Vec::new();
+        let mut before = None;
+        {
+            let mut catalogue = self.shared.catalogue.lock();
+            let leading = catalogue.find(self.namespace.no(), &self.chain, 0).map_err(|fault| out_of_order(&fault))?;
+            catalogue.touch(&leading);
+            for (page, key) in self.chain.iter().enumerate() {
+                let entry = catalogue.entry_of(self.namespace.no(), key);
+                let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
+                    None | Some((None, None)) => {
+                        self.held.extend(before.take());
+                        continue;
+                    }
+                    Some((Some(page), None)) => (Held::Dram(page.clone()), Durability::Memory),
+                    Some((_, Some(slot))) => (Held::Ssd(self.shared.tier.pin(slot)), Durability::Ssd),
+                };
+                if durability == Durability::Memory {
+                    to_ssd.push(page);
+                }
+                self.outcomes[page] = Some(PageOutcome::Present(durability));
+                before = Some(held);
+            }
+        }
+        // A page that the write queue had no room for earlier gets another chance: without it, nothing after it can be written.
+        if self.shared.settings.write_policy.admits(self.asked) {
+            for page in to_ssd {
+                self.send_to_ssd(page);
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, page: usize) -> Option<PageName> {
+        Some(PageName {
+            namespace: self.namespace.no(),
+            key: *self.chain.get(page)?,
+            parent: page.checked_sub(1).map(|parent| self.chain[parent]),
+            position: u32::try_from(page).ok()?,
+        })
+    }
+
+    fn parent_is_there(&self, page: usize) -> bool {
+        let Some(parent) = page.checked_sub(1) else { return true };
+        let catalogue = self.shared.catalogue.lock();
+        catalogue
+            .entry_of(self.namespace.no(), &self.chain[parent])
+            .is_some_and(|entry| entry.dram.is_some() || entry.ssd.is_some())
+    }
+
+    fn give_up(&mut self, page: usize, why: NotStored) -> NotStored {
+        if let Some(outcome) = self.outcomes.get_mut(page) {
+            *outcome = Some(PageOutcome::NotStored(why));
+        }
+        why
+    }
+
+    /// Offers a page that is in DRAM to the write queue; one that must be durable is kept for later if there is no room.
+    fn send_to_ssd(&mut self, page: usize) {
+        if self.asked >= Durability::Ssd && !self.postponed.is_empty() {
+            // Not before the pages ahead of it.
+            self.postponed.push_back(page);
+            return;
+        }
+        if self.offer(page) == Some(Offered::Full) {
+            match self.asked {
+                Durability::Memory => self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc(),
+                Durability::Ssd => self.postponed.push_back(page),
+            }
+        }
+    }
+
+    /// `None` if there is nothing to write: the page is on the SSD already, or has left DRAM.
+    fn offer(&mut self, page: usize) -> Option<Offered> {
+        let name = self.name(page)?;
+        let in_dram = {
+            let catalogue = self.shared.catalogue.lock();
+            let entry = catalogue.entry_of(name.namespace, &name.key)?;
+            if entry.ssd.is_some() { None } else { Some(entry.dram.clone()?) }
+        };
+        let Some(sealed) = in_dram else {
+            self.now_durable(page);
+            return None;
+        };
+        let (acknowledge, answered): (Option<Acknowledge>, _) = match self.asked {
+            Durability::Memory => (None, None),
+            Durability::Ssd => {
+                let (send, receive) = oneshot::channel();
+                (Some(send), Some(receive))
+            }
+        };
+        let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed };
+        let offered = self.shared.queue.offer(job, acknowledge, &self.shared.metrics);
+        if let (Offered::Taken, Some(answered)) = (offered, answered) {
+            self.pending.push((page, answered));
+        }
+        Some(offered)
+    }
+
+    async fn send_postponed(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        while let Some(page) = self.postponed.front().copied() {
+            let mut room = std::pin::pin!(shared.queue.room());
+            room.as_mut().enable();
+            if self.offer(page) == Some(Offered::Full) {
+                let left = self.deadline.remaining(&*shared.clock);
+                if left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
+                    return;
+                }
+            } else {
+                self.postponed.pop_front();
+            }
+        }
+    }
+
+    fn now_durable(&mut self, page: usize) {
+        self.outcomes[page] = match self.outcomes[page] {
+            Some(PageOutcome::Stored(_)) => Some(PageOutcome::Stored(Durability::Ssd)),
+            Some(PageOutcome::Present(_)) => Some(PageOutcome::Present(Durability::Ssd)),
+            other => other,
+        };
+    }
+
+    fn count(&self, outcomes: &[PageOutcome]) {
+        let metrics = &self.shared.metrics;
+        for outcome in outcomes {
+            match outcome {
+                PageOutcome::Stored(_) => metrics.put_pages.of(PutLabel::Stored).inc(),
+                PageOutcome::Present(_) => metrics.put_pages.of(PutLabel::Present).inc(),
+                PageOutcome::NotStored(why) => metrics.put_not_stored.of(*why).inc(),
+            }
+        }
+        metrics.put_seconds.observe(self.shared.clock.now().since(self.started).as_secs_f64());
+    }
+}
+
+/// The class that a page has reached; `None` if it is not there.
+fn reached(outcome: PageOutcome) -> Option<Durability> {
+    match outcome {
+        PageOutcome::Stored(durability) | PageOutcome::Present(durability) => Some(durability),
+        PageOutcome::NotStored(_) => None,
+    }
+}

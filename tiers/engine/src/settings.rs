@@ -1,0 +1,71 @@
+//! What an engine is made of: settings (plain data) and components (the outside world, through its seams).
+
+use std::sync::Arc;
+
+use cairn_core::{Clock, Entropy, Error, Result, ServerSecret, metrics::Metrics};
+use cairn_directory::Directory;
+use cairn_policy::WritePolicy;
+use cairn_pool::PoolSettings;
+use cairn_ssd::Device;
+
+/// Plain settings of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// Page memory.
+    pub dram: PoolSettings,
+    /// Size of an SSD region in bytes: the unit in which page sizes share the device.
+    pub region_bytes: u64,
+    /// Threads that read from the SSD: reads that the device works on at once.
+    pub read_threads: usize,
+    /// Reads that may wait for a thread.
+    pub read_queue: usize,
+    /// What is written to the SSD.
+    pub write_policy: WritePolicy,
+    /// Most bytes that wait to be written; a page that does not fit is not written behind.
+    pub write_behind_bytes: u64,
+    /// Most bytes that one get loads from the SSD ahead of its reader.
+    pub load_window_bytes: u64,
+    /// Most pages in one chain.
+    pub chain_pages_max: usize,
+    /// Largest page in bytes.
+    pub page_bytes_max: u64,
+    /// Most namespaces.
+    pub namespaces_max: usize,
+}
+
+impl EngineSettings {
+    /// The largest page that a namespace may have: what the limit, an arena and a region can hold.
+    pub(crate) fn page_bytes_limit(&self) -> u64 {
+        let overhead = 2 * cairn_core::HEADER_BYTES as u64;
+        let frame = |bytes: u64| bytes - bytes % 4096;
+        self.page_bytes_max
+            .min(frame(self.dram.arena_bytes.min(self.dram.bytes)))
+            .min(frame(self.region_bytes.saturating_sub(overhead)))
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.read_threads == 0 || self.read_queue == 0 || self.chain_pages_max == 0 || self.namespaces_max == 0 {
+            return Err(Error::invalid(
+                "read_threads, read_queue, chain_pages_max and namespaces_max must each be at least 1",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The outside world of an engine.
+#[derive(Debug)]
+pub struct Components {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+    /// Secret that tenants' salts are derived from.
+    pub secret: ServerSecret,
+    /// Durable entries.
+    pub directory: Arc<dyn Directory>,
+    /// The SSD.
+    pub device: Arc<dyn Device>,
+    /// Where the engine counts.
+    pub metrics: Arc<Metrics>,
+}

@@ -1,0 +1,73 @@
+//! What the engine holds, at one moment.
+
+use cairn_core::Tier;
+
+use crate::engine::Engine;
+use crate::recovery::Recovery;
+
+/// A tier's fill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TierFill {
+    /// Size in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes in use, slots counted whole.
+    pub used_bytes: u64,
+    /// Pages.
+    pub pages: u64,
+}
+
+/// A snapshot for operators. Counters are in the metrics.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EngineStats {
+    /// Host memory.
+    pub dram: TierFill,
+    /// Local flash.
+    pub ssd: TierFill,
+    /// What backs the pool's memory, in words.
+    pub dram_backing: String,
+    /// What the SSD device is, in words.
+    pub ssd_backing: String,
+    /// The SSD takes no writes because one failed.
+    pub write_quarantined: bool,
+    /// Directory entries resident in memory.
+    pub entries: u64,
+    /// Namespaces known.
+    pub namespaces: u64,
+    /// How the data folder was opened.
+    pub recovery: Recovery,
+}
+
+impl Engine {
+    /// Takes a snapshot, and sets the gauges in the metrics by it.
+    pub fn stats(&self) -> EngineStats {
+        let shared = &self.shared;
+        let (dram_pages, ssd_pages, entries) = {
+            let catalogue = shared.catalogue.lock();
+            (catalogue.pages_in(Tier::Dram), catalogue.pages_in(Tier::Ssd), catalogue.entries())
+        };
+        let stats = EngineStats {
+            dram: TierFill {
+                capacity_bytes: shared.pool.capacity_bytes(),
+                used_bytes: shared.pool.used_bytes(),
+                pages: dram_pages,
+            },
+            ssd: TierFill {
+                capacity_bytes: shared.tier.capacity_bytes(),
+                used_bytes: shared.tier.used_bytes(),
+                pages: ssd_pages,
+            },
+            dram_backing: shared.pool.backing().to_string(),
+            ssd_backing: shared.tier.describe().to_owned(),
+            write_quarantined: shared.is_write_quarantined(),
+            entries,
+            namespaces: shared.namespaces.len() as u64,
+            recovery: self.recovery.clone(),
+        };
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        shared.metrics.dram_pages.set(gauge(stats.dram.pages));
+        shared.metrics.ssd_pages.set(gauge(stats.ssd.pages));
+        shared.metrics.entries.set(gauge(stats.entries));
+        shared.metrics.namespaces.set(gauge(stats.namespaces));
+        stats
+    }
+}

@@ -1,0 +1,175 @@
+//! The write queue: what waits to be written to the SSD, bounded in bytes.
+//!
+//! Many put, one takes ([`crate::writer`]). A page that waits is held in DRAM by its job. One page waits at most once: who asks again
+//! while it waits, or while it is being written, is answered by the same write.
+
+use std::collections::{HashMap, VecDeque};
+
+use cairn_core::{NamespaceId, PageKey, metrics::Metrics};
+use cairn_directory::NamespaceNo;
+use cairn_pool::SealedPage;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, oneshot};
+
+use crate::catalogue::{Left, PageName};
+
+/// A page to be written.
+#[derive(Debug)]
+pub(crate) struct WriteJob {
+    pub(crate) name: PageName,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) page: SealedPage,
+}
+
+/// What the writer does next.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Write(Vec<WriteJob>),
+    /// A page was found damaged and is out of the catalogue: the directory must forget it.
+    Retire(Left),
+    /// Every page of a namespace must go. Answered with the number of pages, or with why it failed.
+    Clear(NamespaceNo, NamespaceId, oneshot::Sender<cairn_core::Result<u64>>),
+    Stop,
+}
+
+/// Answers whether the page is durable now.
+pub(crate) type Acknowledge = oneshot::Sender<bool>;
+
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    state: Mutex<State>,
+    work: Condvar,
+    /// Notified whenever bytes have left the queue.
+    room: Notify,
+    bytes_max: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<WriteJob>,
+    other: VecDeque<Work>,
+    /// Who wants to know, for every page that waits or is being written.
+    asked: HashMap<(NamespaceNo, PageKey), Vec<Acknowledge>>,
+    bytes: u64,
+    stopping: bool,
+}
+
+/// What became of offering a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Offered {
+    Taken,
+    /// The queue is full.
+    Full,
+    /// The engine is closing.
+    Closed,
+}
+
+impl WriteQueue {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self { state: Mutex::default(), work: Condvar::new(), room: Notify::new(), bytes_max }
+    }
+
+    /// Offers a page; does not wait. An empty queue takes a page of any size.
+    pub(crate) fn offer(&self, job: WriteJob, acknowledge: Option<Acknowledge>, metrics: &Metrics) -> Offered {
+        let mut state = self.state.lock();
+        if state.stopping {
+            return Offered::Closed;
+        }
+        let name = (job.name.namespace, job.name.key);
+        if let Some(asked) = state.asked.get_mut(&name) {
+            asked.extend(acknowledge);
+            return Offered::Taken;
+        }
+        let bytes = job.page.len_bytes();
+        if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
+            return Offered::Full;
+        }
+        state.bytes += bytes;
+        state.asked.insert(name, acknowledge.into_iter().collect());
+        state.waiting.push_back(job);
+        state.show(metrics);
+        self.work.notify_one();
+        Offered::Taken
+    }
+
+    /// Resolves when bytes leave the queue after the call. Cancel-safe.
+    pub(crate) fn room(&self) -> tokio::sync::futures::Notified<'_> {
+        self.room.notified()
+    }
+
+    /// Adds work that is not a write; it is done before further writes. Dropped if the engine is closing.
+    pub(crate) fn push(&self, work: Work) {
+        let mut state = self.state.lock();
+        if !state.stopping {
+            state.other.push_back(work);
+            self.work.notify_one();
+        }
+    }
+
+    /// Takes no more; the writer stops once everything that waits is done, or at once if `abandon`.
+    pub(crate) fn stop(&self, abandon: bool) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        if abandon {
+            state.waiting.clear();
+            state.other.clear();
+            state.asked.clear();
+            state.bytes = 0;
+        }
+        self.work.notify_one();
+    }
+
+    /// The next work; waits for it. A batch of writes has at most `pages_max` pages and, beyond its first page, `bytes_max` bytes.
+    pub(crate) fn take(&self, pages_max: usize, bytes_max: u64) -> Work {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.other.pop_front() {
+                return work;
+            }
+            if !state.waiting.is_empty() {
+                return Work::Write(state.batch(pages_max, bytes_max));
+            }
+            if state.stopping {
+                return Work::Stop;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    /// Says that a page of a taken batch is done with, and whether it is durable; gives its bytes back to the queue.
+    pub(crate) fn done(&self, job: WriteJob, durable: bool, metrics: &Metrics) {
+        let asked = {
+            let mut state = self.state.lock();
+            state.bytes = state.bytes.saturating_sub(job.page.len_bytes());
+            let asked = state.asked.remove(&(job.name.namespace, job.name.key));
+            state.show(metrics);
+            asked
+        };
+        drop(job);
+        for acknowledge in asked.into_iter().flatten() {
+            // Whoever asked may have gone away; then nobody needs the answer.
+            let _ = acknowledge.send(durable);
+        }
+        self.room.notify_waiters();
+    }
+}
+
+impl State {
+    fn batch(&mut self, pages_max: usize, bytes_max: u64) -> Vec<WriteJob> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(job) = self.waiting.front() {
+            bytes += job.page.len_bytes();
+            if batch.len() == pages_max || (!batch.is_empty() && bytes > bytes_max) {
+                break;
+            }
+            batch.extend(self.waiting.pop_front());
+        }
+        batch
+    }
+
+    fn show(&self, metrics: &Metrics) {
+        metrics.ssd_write_queue_pages.set(i64::try_from(self.asked.len()).unwrap_or(i64::MAX));
+        metrics.ssd_write_queue_bytes.set(i64::try_from(self.bytes).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,248 @@
+//! The writer: the one thread that changes the SSD and the directory.
+//!
+//! For a batch of pages: make room (the directory forgets evicted pages, durably, before their slots are used again), write each page
+//! into a free slot, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash between any two
+//! steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever overwritten.
+//!
+//! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+
+use cairn_core::metrics::Skipped;
+use cairn_core::{Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
+use cairn_directory::{Change, NamespaceNo, Record};
+use cairn_ssd::PageFacts;
+use tracing::error;
+
+use crate::catalogue::{Left, Shape, Wants};
+use crate::engine::Shared;
+use crate::write_queue::{Work, WriteJob};
+
+/// Most pages in one batch: one barrier and one directory commit are shared by so many.
+const BATCH_PAGES_MAX: usize = 64;
+/// Most bytes in one batch, beyond its first page.
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+
+/// A page that has been written and waits for the barrier.
+struct Written {
+    job: WriteJob,
+    slot: SlotId,
+    generation: Generation,
+}
+
+/// Works until the queue says stop.
+pub(crate) fn run(shared: &Shared) {
+    loop {
+        match shared.queue.take(BATCH_PAGES_MAX, BATCH_BYTES_MAX) {
+            Work::Write(jobs) => write(shared, jobs),
+            Work::Retire(left) => retire(shared, left),
+            Work::Clear(no, id, answer) => {
+                let _ = answer.send(clear(shared, no, id));
+            }
+            Work::Stop => return,
+        }
+    }
+}
+
+fn write(shared: &Shared, jobs: Vec<WriteJob>) {
+    let timer = shared.metrics.ssd_write_seconds.start_timer();
+    if !shared.is_write_quarantined()
+        && let Err(failed) = make_room(shared, &jobs)
+    {
+        quarantine(shared, &failed);
+    }
+    let mut written: Vec<Written> = Vec::with_capacity(jobs.len());
+    let mut coming = HashSet::new();
+    for job in jobs {
+        let wants = shared.catalogue.lock().wants_on_ssd(&job.name, &coming);
+        let put = match wants {
+            Wants::Nothing => {
+                shared.queue.done(job, true, &shared.metrics);
+                continue;
+            }
+            Wants::Gone | Wants::Parent => Err(Skipped::ParentMissing),
+            Wants::Write => put_in_slot(shared, &job),
+        };
+        match put {
+            Ok((slot, generation)) => {
+                coming.insert(job.name.key);
+                written.push(Written { job, slot, generation });
+            }
+            Err(reason) => skip(shared, job, reason),
+        }
+    }
+    if written.is_empty() {
+        timer.stop_and_discard();
+        return;
+    }
+    match commit(shared, &written) {
+        Ok(()) => publish(shared, written),
+        Err(failed) => {
+            quarantine(shared, &failed);
+            for Written { job, .. } in written {
+                skip(shared, job, Skipped::WriteFailed);
+            }
+        }
+    }
+}
+
+/// Evicts as many pages as the batch needs slots, and makes the directory forget them before their slots are free.
+fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
+    let mut needed: HashMap<u64, (u64, Shape)> = HashMap::new();
+    let left = {
+        let mut catalogue = shared.catalogue.lock();
+        for job in jobs {
+            if let Some(shape) = catalogue.shape(job.name.namespace).copied() {
+                needed.entry(shape.frame_bytes()).or_insert((0, shape)).0 += 1;
+            }
+        }
+        let mut left: Vec<Left> = Vec::new();
+        for (slots, shape) in needed.into_values() {
+            let free = shared.tier.available(shape.page_bytes, slots);
+            let mut missing = slots.saturating_sub(free);
+            while missing > 0 {
+                let more = catalogue.evict_from_ssd(&shape, &|slot| shared.tier.is_pinned(slot));
+                if more.is_empty() {
+                    break;
+                }
+                missing = missing.saturating_sub(more.len() as u64);
+                left.extend(more);
+            }
+        }
+        left
+    };
+    if left.is_empty() {
+        return Ok(());
+    }
+    let forget: Vec<Change> =
+        left.iter().map(|left| Change::Remove { namespace: left.namespace, key: left.key }).collect();
+    shared.directory.commit(&forget)?;
+    shared.metrics.ssd_evicted.inc_by(left.len() as u64);
+    for left in left {
+        shared.tier.free(left.slot);
+    }
+    Ok(())
+}
+
+fn put_in_slot(shared: &Shared, job: &WriteJob) -> Result<(SlotId, Generation), Skipped> {
+    if shared.is_write_quarantined() {
+        return Err(Skipped::Quarantined);
+    }
+    let Ok(bytes) = job.page.verified() else {
+        // Damage in memory never reaches the disk.
+        shared.drop_damaged_in_dram(job.name.namespace, &job.name.key, &job.page);
+        return Err(Skipped::WriteFailed);
+    };
+    let slot = match shared.tier.reserve(job.page.len_bytes()) {
+        Ok(Some(slot)) => slot,
+        Ok(None) => return Err(Skipped::NoSpace),
+        Err(failed) => {
+            quarantine(shared, &failed.into());
+            return Err(Skipped::WriteFailed);
+        }
+    };
+    let facts = PageFacts {
+        namespace: job.namespace,
+        key: job.name.key,
+        parent: job.name.parent,
+        position: job.name.position,
+        checksum: job.page.checksum(),
+    };
+    match shared.tier.write(slot, &facts, bytes.as_ref()) {
+        Ok(generation) => Ok((slot, generation)),
+        Err(failed) => {
+            // The slot stays out of use until the next start: what it holds now is unknown.
+            quarantine(shared, &failed.into());
+            Err(Skipped::WriteFailed)
+        }
+    }
+}
+
+fn commit(shared: &Shared, written: &[Written]) -> Result<()> {
+    shared.tier.barrier()?;
+    let changes: Vec<Change> = written
+        .iter()
+        .map(|Written { job, slot, generation }| {
+            Change::Put(Record {
+                namespace: job.namespace,
+                key: job.name.key,
+                parent: job.name.parent,
+                position: job.name.position,
+                slot: *slot,
+                generation: *generation,
+                payload_bytes: job.page.len_bytes(),
+                checksum: job.page.checksum(),
+            })
+        })
+        .collect();
+    shared.directory.commit(&changes)?;
+    Ok(())
+}
+
+fn publish(shared: &Shared, written: Vec<Written>) {
+    let published: Vec<bool> = {
+        let mut catalogue = shared.catalogue.lock();
+        written
+            .iter()
+            .map(|Written { job, slot, generation }| {
+                catalogue.publish_on_ssd(job.name.namespace, &job.name.key, *slot, *generation)
+            })
+            .collect()
+    };
+    for (Written { job, slot, .. }, published) in written.into_iter().zip(published) {
+        if !published {
+            // Dropped from DRAM as damaged while it was being written: nobody may find it.
+            retire(shared, Left { namespace: job.namespace, key: job.name.key, slot });
+        }
+        shared.queue.done(job, published, &shared.metrics);
+    }
+}
+
+/// Makes the directory forget a damaged page. Its slot stays out of use until the next start: the medium under it may be bad.
+fn retire(shared: &Shared, left: Left) {
+    let written_again = shared.namespaces.number(&left.namespace).is_some_and(|no| {
+        shared.catalogue.lock().entry_of(no, &left.key).is_some_and(|entry| entry.ssd.is_some())
+    });
+    if written_again {
+        return;
+    }
+    if let Err(failed) = shared.directory.commit(&[Change::Remove { namespace: left.namespace, key: left.key }]) {
+        quarantine(shared, &failed.into());
+    }
+}
+
+fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
+    let (left, pages) = shared.catalogue.lock().clear(no);
+    // Headers first: a rebuild after the loss of the directory must not bring the pages back.
+    for left in &left {
+        shared.tier.wipe(left.slot)?;
+    }
+    if !left.is_empty() {
+        shared.tier.barrier()?;
+    }
+    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
+    for left in left {
+        shared.tier.free(left.slot);
+    }
+    Ok(pages)
+}
+
+fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {
+    shared.metrics.ssd_skipped.of(reason).inc();
+    shared.queue.done(job, false, &shared.metrics);
+}
+
+/// A write, a barrier or a commit failed: it is not repeated, and nothing more is written until the next start.
+fn quarantine(shared: &Shared, failed: &Error) {
+    error!(cause = failed.chain(), "the SSD takes no more writes until the next start");
+    shared.writes_failed.store(true, Ordering::Release);
+    shared.metrics.ssd_write_quarantined.set(1);
+}
+
+/// Asks the writer to clear a namespace.
+pub(crate) async fn ask_to_clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
+    let (answer, answered) = tokio::sync::oneshot::channel();
+    shared.queue.push(Work::Clear(no, id, answer));
+    answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the server is stopping")))
+}

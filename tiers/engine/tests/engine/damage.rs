@@ -1,0 +1,144 @@
+//! Damage on the SSD: a miss with a reason, never wrong bytes, and it costs only the damaged page.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use cairn_core::metrics::Damage;
+use cairn_core::{Durability, PageKey, StopReason, Tier};
+use cairn_testkit::payload;
+
+use crate::rig::{PAGE_BYTES, Rig, chain};
+
+/// Where the payload of a page lies in the SSD file: found by its bytes.
+fn find_payload(rig: &Rig, key: &PageKey) -> u64 {
+    let file = std::fs::read(rig.ssd_path()).expect("the SSD file");
+    let page = payload::page(key.as_bytes(), PAGE_BYTES as usize);
+    let at = file.chunks(4096).position(|block| block == &page[..4096]).expect("the page is in the file");
+    at as u64 * 4096
+}
+
+fn flip_bit(rig: &Rig, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(rig.ssd_path()).expect("the SSD file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 0x10], at).expect("a flipped byte");
+}
+
+/// A rig whose SSD holds a chain of `pages`, and nothing in DRAM.
+async fn cold(pages: usize) -> (Rig, Vec<PageKey>) {
+    let rig = Rig::new(pages as u64 + 64, pages as u64 + 64);
+    let cairn = rig.open();
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, pages);
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
+    drop(cairn);
+    (rig, keys)
+}
+
+#[tokio::test]
+async fn case_12_a_flipped_payload_bit_is_a_miss_and_costs_only_its_page() {
+    let (rig, keys) = cold(10).await;
+    flip_bit(&rig, find_payload(&rig, &keys[4]) + 5000);
+    let cairn = rig.open();
+    let namespace = cairn.namespace();
+    let got = cairn.get(&namespace, &keys).await;
+    assert_eq!((got.end.good_pages, got.end.stop), (4, StopReason::Damaged));
+    assert_eq!(cairn.metrics.ssd_damaged.of(Damage::Payload).get(), 1);
+    // The next one is told so at once; the damage is counted once.
+    assert_eq!(cairn.get(&namespace, &keys).await.end.stop, StopReason::NotStored);
+    assert_eq!(cairn.metrics.ssd_damaged.of(Damage::Payload).get(), 1);
+    // One put of one page mends the chain: the pages after it were kept.
+    let put = cairn.begin(&namespace, &keys, Durability::Memory);
+    assert_eq!(put.needed(), vec![4..5]);
+    drop(put);
+    cairn.put(&namespace, &keys, Durability::Ssd).await;
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 10);
+    // For good: also after a restart.
+    drop(cairn);
+    let cairn = rig.open();
+    assert_eq!(cairn.get(&cairn.namespace(), &keys).await.end.good_pages, 10);
+}
+
+#[tokio::test]
+async fn case_12_a_flipped_header_bit_is_a_miss_and_costs_only_its_page() {
+    let (rig, keys) = cold(6).await;
+    // The header is the block before the payload; byte 100 lies in the key.
+    flip_bit(&rig, find_payload(&rig, &keys[2]) - 4096 + 100);
+    let cairn = rig.open();
+    let namespace = cairn.namespace();
+    let got = cairn.get(&namespace, &keys).await;
+    assert_eq!((got.end.good_pages, got.end.stop), (2, StopReason::Damaged));
+    assert_eq!(cairn.metrics.ssd_damaged.of(Damage::HeaderHash).get(), 1);
+    drop(cairn);
+    // A rebuild from headers skips it and adopts the others.
+    std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
+    let cairn = rig.open();
+    assert_eq!(cairn.engine.stats().recovery.pages, 5);
+    let namespace = cairn.namespace();
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 2);
+    cairn.put(&namespace, &keys, Durability::Memory).await;
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 6);
+}
+
+#[tokio::test]
+async fn a_page_copied_over_another_is_recognised() {
+    let (rig, keys) = cold(4).await;
+    let (from, to) = (find_payload(&rig, &keys[0]) - 4096, find_payload(&rig, &keys[2]) - 4096);
+    let file = OpenOptions::new().read(true).write(true).open(rig.ssd_path()).expect("the SSD file");
+    let mut slot = vec![0; 4096 + PAGE_BYTES as usize];
+    file.read_exact_at(&mut slot, from).expect("a slot");
+    file.write_all_at(&slot, to).expect("copied over another");
+    let cairn = rig.open();
+    let got = cairn.get(&cairn.namespace(), &keys).await;
+    assert_eq!((got.end.good_pages, got.end.stop), (2, StopReason::Damaged));
+}
+
+#[tokio::test]
+async fn case_11_a_truncated_file_loses_what_is_beyond_its_end_and_serves_the_rest() {
+    let (rig, keys) = cold(40).await;
+    let cairn = rig.open();
+    let cut = find_payload(&rig, &keys[25]) + PAGE_BYTES / 2;
+    OpenOptions::new().write(true).open(rig.ssd_path()).expect("the file").set_len(cut).expect("cut short");
+    let namespace = cairn.namespace();
+    let got = cairn.get(&namespace, &keys).await;
+    assert_eq!((got.end.good_pages, got.end.stop), (25, StopReason::Damaged));
+    assert!(cairn.metrics.ssd_damaged.of(Damage::Truncated).get() >= 1);
+    // Others are served, and new pages too, from memory if need be.
+    let others = chain(&namespace, 2, 10);
+    assert_eq!(cairn.put(&namespace, &others, Durability::Memory).await.good_pages, 10);
+    assert_eq!(cairn.get(&namespace, &others).await.end.good_pages, 10);
+}
+
+#[tokio::test]
+async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
+    let (rig, keys) = cold(128).await;
+    flip_bit(&rig, find_payload(&rig, &keys[0]));
+    flip_bit(&rig, find_payload(&rig, &keys[1]));
+    let cairn = rig.open();
+    let namespace = cairn.namespace();
+    // Finding out costs at most the load window; from then on the 126 others are not touched.
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 0);
+    cairn.get_with(&namespace, &keys[..2], 1, u64::MAX, cairn.deadline()).await;
+    let reads = cairn.metrics.ssd_read_seconds.get_sample_count();
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 0);
+    assert_eq!(cairn.matched(&namespace, &keys), 0);
+    assert_eq!(cairn.metrics.ssd_read_seconds.get_sample_count(), reads);
+    // Useful pages, put before and used since, outlive them on a full SSD.
+    let useful = chain(&namespace, 2, 60);
+    assert_eq!(cairn.put(&namespace, &useful, Durability::Ssd).await.durability, Durability::Ssd);
+    for name in 3..6 {
+        assert_eq!(cairn.put(&namespace, &chain(&namespace, name, 30), Durability::Ssd).await.durability, Durability::Ssd);
+    }
+    assert_eq!(cairn.matched(&namespace, &useful), 60);
+}
+
+#[tokio::test]
+async fn a_damaged_page_that_is_also_in_dram_is_served_from_there() {
+    let rig = Rig::new(64, 64);
+    let cairn = rig.open();
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 4);
+    cairn.put(&namespace, &keys, Durability::Ssd).await;
+    flip_bit(&rig, find_payload(&rig, &keys[1]));
+    assert_eq!(cairn.get(&namespace, &keys).await.tiers, vec![Tier::Dram; 4]);
+}

@@ -1,0 +1,242 @@
+//! An engine on a temporary folder, and callers that check every byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_core::metrics::Metrics;
+use cairn_core::{
+    ByteSize, Checksum, Clock, Deadline, Declared, Durability, Heads, Identity, KeyScheme, LayerRange, Moment,
+    NotStored, OsEntropy, PageKey, PageOutcome, Principal, ServerSecret, StateKind, Tier, chain_from_tokens,
+};
+use cairn_directory::{Directory, RocksDirectory};
+use cairn_engine::{Components, Engine, EngineSettings, GetEnd, GetOptions, Namespace, Put, PutReport};
+use cairn_policy::WritePolicy;
+use cairn_pool::{HugePages, PoolSettings};
+use cairn_ssd::{Device, FileDevice};
+use cairn_testkit::payload;
+use tempfile::TempDir;
+
+pub const PAGE_BYTES: u64 = 8192;
+pub const PAGE_TOKENS: u32 = 16;
+
+/// Time from tokio, so that a test with paused time reaches its deadlines at once.
+#[derive(Debug)]
+pub struct TokioClock(tokio::time::Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment::from_start(self.0.elapsed())
+    }
+}
+
+/// A data folder and the settings that engines on it are opened with.
+pub struct Rig {
+    pub folder: TempDir,
+    pub settings: EngineSettings,
+    pub ssd_bytes: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl Rig {
+    /// A rig with room for so many pages of `PAGE_BYTES` in DRAM and on the SSD.
+    pub fn new(dram_pages: u64, ssd_pages: u64) -> Self {
+        // A slot is a header of 4 KiB and the page; regions of 64 slots, and their own header.
+        let slot = PAGE_BYTES + 4096;
+        let per_region = ssd_pages.min(64);
+        let region_bytes = per_region * slot + 4096;
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            settings: EngineSettings {
+                dram: PoolSettings {
+                    bytes: dram_pages * PAGE_BYTES,
+                    arena_bytes: (dram_pages * PAGE_BYTES).min(64 * PAGE_BYTES),
+                    huge_pages: HugePages::Off,
+                },
+                region_bytes,
+                read_threads: 2,
+                read_queue: 16,
+                write_policy: WritePolicy::All,
+                write_behind_bytes: ByteSize(64 << 20).0,
+                load_window_bytes: 16 * PAGE_BYTES,
+                chain_pages_max: 4096,
+                page_bytes_max: 1 << 20,
+                namespaces_max: 64,
+            },
+            ssd_bytes: 65_536 + ssd_pages.div_ceil(per_region) * region_bytes,
+            clock: Arc::new(TokioClock(tokio::time::Instant::now())),
+        }
+    }
+
+    pub fn ssd_path(&self) -> std::path::PathBuf {
+        self.folder.path().join("pages")
+    }
+
+    pub fn directory_path(&self) -> std::path::PathBuf {
+        self.folder.path().join("directory")
+    }
+
+    pub fn open(&self) -> Running {
+        let device = FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes).expect("the SSD file opens");
+        self.open_on(Arc::new(device))
+    }
+
+    pub fn open_on(&self, device: Arc<dyn Device>) -> Running {
+        let directory: Arc<dyn Directory> =
+            Arc::new(RocksDirectory::open(&self.directory_path()).expect("the directory opens"));
+        let registry = prometheus::Registry::new();
+        let metrics = Arc::new(Metrics::new(&registry).expect("metrics register once"));
+        let engine = Engine::open(
+            self.settings.clone(),
+            Components {
+                clock: Arc::clone(&self.clock),
+                entropy: Arc::new(OsEntropy),
+                secret: ServerSecret::from_bytes([7; 32]),
+                directory,
+                device,
+                metrics: Arc::clone(&metrics),
+            },
+        )
+        .expect("the engine opens");
+        engine.wait_warm();
+        Running { engine, metrics, clock: Arc::clone(&self.clock) }
+    }
+}
+
+/// An open engine.
+pub struct Running {
+    pub engine: Arc<Engine>,
+    pub metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What a get returned.
+#[derive(Debug)]
+pub struct Got {
+    pub end: GetEnd,
+    pub tiers: Vec<Tier>,
+}
+
+impl Running {
+    pub fn deadline(&self) -> Deadline {
+        Deadline::after(&*self.clock, Duration::from_secs(5))
+    }
+
+    pub fn deadline_in(&self, budget: Duration) -> Deadline {
+        Deadline::after(&*self.clock, budget)
+    }
+
+    pub fn namespace(&self) -> Arc<Namespace> {
+        self.namespace_of(&identity())
+    }
+
+    pub fn namespace_of(&self, identity: &Identity) -> Arc<Namespace> {
+        self.engine.open_namespace(&Principal::local(), identity).expect("the namespace opens")
+    }
+
+    pub fn begin(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> Put {
+        self.engine.begin_put(namespace, chain.to_vec(), durability, self.deadline()).expect("the put begins")
+    }
+
+    /// Puts every page of `chain` that is needed.
+    pub async fn put(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> PutReport {
+        self.put_until(namespace, chain, durability, self.deadline()).await
+    }
+
+    pub async fn put_until(
+        &self,
+        namespace: &Arc<Namespace>,
+        chain: &[PageKey],
+        durability: Durability,
+        deadline: Deadline,
+    ) -> PutReport {
+        let mut put = self.engine.begin_put(namespace, chain.to_vec(), durability, deadline).expect("the put begins");
+        for page in put.needed().into_iter().flatten() {
+            send(&mut put, page, &chain[page]).await;
+        }
+        put.finish().await
+    }
+
+    /// Gets the longest prefix and checks every byte of it.
+    pub async fn get(&self, namespace: &Arc<Namespace>, chain: &[PageKey]) -> Got {
+        self.get_with(namespace, chain, 0, u64::MAX, self.deadline()).await
+    }
+
+    pub async fn get_with(
+        &self,
+        namespace: &Arc<Namespace>,
+        chain: &[PageKey],
+        first_page: usize,
+        usable_pages: u64,
+        deadline: Deadline,
+    ) -> Got {
+        let options = GetOptions { first_page, usable_pages, deadline };
+        let mut get = self.engine.get_prefix(namespace, chain.to_vec(), options).expect("the get begins");
+        let mut tiers = Vec::new();
+        while let Some(served) = get.next().await {
+            assert_eq!(served.page, first_page + tiers.len(), "pages come in order");
+            assert!(payload::is_right(chain[served.page].as_bytes(), 0, served.bytes.as_ref()), "wrong bytes");
+            tiers.push(served.tier);
+        }
+        Got { end: get.end(), tiers }
+    }
+
+    /// Pages that a match finds.
+    pub fn matched(&self, namespace: &Namespace, chain: &[PageKey]) -> usize {
+        self.engine.match_prefix(namespace, chain, u64::MAX).expect("the match is answered").pages
+    }
+
+    /// Waits until everything that was offered to the SSD has been written: a durable put of one more page ends behind it.
+    pub async fn written(&self, namespace: &Arc<Namespace>) {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(u32::MAX / 2);
+        let tail = chain(namespace, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed), 1);
+        assert_eq!(self.put(namespace, &tail, Durability::Ssd).await.durability, Durability::Ssd);
+    }
+}
+
+/// Sends the bytes of one page; false if the engine has no use for them.
+pub async fn send(put: &mut Put, page: usize, key: &PageKey) -> bool {
+    let mut frame = match put.reserve(page).await {
+        Ok(frame) => frame,
+        Err(NotStored::ParentMissing | NotStored::NoSpace) => return false,
+        Err(other) => panic!("reserve refused: {other:?}"),
+    };
+    payload::fill(key.as_bytes(), &mut frame);
+    let checksum = Checksum::of(&frame);
+    matches!(put.commit(page, frame, checksum), PageOutcome::Stored(_) | PageOutcome::Present(_))
+}
+
+/// A chain of `pages` pages of its own.
+pub fn chain(namespace: &Namespace, name: u32, pages: usize) -> Vec<PageKey> {
+    let tokens: Vec<u32> = (0..pages as u32 * PAGE_TOKENS).map(|at| if at == 0 { name } else { at }).collect();
+    chain_from_tokens(namespace.id(), &tokens, PAGE_TOKENS, &[]).expect("a chain")
+}
+
+/// The first `shared` pages of `base`, and `pages` more of its own.
+pub fn branch(namespace: &Namespace, base: &[PageKey], shared: usize, name: u32, pages: usize) -> Vec<PageKey> {
+    let mut keys = base[..shared].to_vec();
+    for page in 0..pages as u32 {
+        keys.push(PageKey::of_tokens(namespace.id(), keys.last(), &[name, page], &[]));
+    }
+    keys
+}
+
+/// An identity whose pages have `PAGE_BYTES`.
+pub fn identity() -> Identity {
+    Identity {
+        model: "qwen3-8b".into(),
+        model_revision: "r1".into(),
+        adapter: Declared::None,
+        positions: Declared::Is("rope theta=1000000".into()),
+        kind: StateKind::Attention,
+        dtype: "bf16".into(),
+        layout: "NHD".into(),
+        layout_version: "1".into(),
+        page_tokens: PAGE_TOKENS,
+        page_bytes: PAGE_BYTES,
+        layers: LayerRange { first: 0, count: 36, of: 36 },
+        heads: Heads::Replicated,
+        quantisation: Declared::None,
+        cache_salt: Declared::None,
+        keys: KeyScheme::Tokens,
+    }
+}

@@ -1,0 +1,167 @@
+//! The device that is a file: preallocated once, locked while in use, read and written by position through the page cache.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+
+use crate::device::{Device, DeviceError, total};
+
+/// A preallocated file. The file is locked against other processes until this is dropped.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    bytes: u64,
+    words: String,
+}
+
+impl FileDevice {
+    /// Opens the file at `path`, made or grown so that it has at least `bytes`, all of them allocated. Never shrinks a file, never writes into
+    /// one. The folder must exist.
+    ///
+    /// # Errors
+    /// [`DeviceError::ReadOnly`], [`DeviceError::InUse`], [`DeviceError::NoSpace`] or [`DeviceError::Open`]; a file that was there is
+    /// then as it was, and none is left that was not.
+    pub fn open_or_create(path: &Path, bytes: u64) -> Result<Self, DeviceError> {
+        let is_new = !path.try_exists().map_err(|source| open_error(path, source))?;
+        let file = open(path)?;
+        lock(path, &file)?;
+        if let Err(error) = reach(path, &file, bytes) {
+            if is_new {
+                // The file holds nothing; if it can not be removed either, it is found as an empty one next time.
+                std::fs::remove_file(path).ok();
+            }
+            return Err(error);
+        }
+        let words = format!("file through the page cache, path={}", path.display());
+        Ok(Self { file, bytes, words })
+    }
+}
+
+fn open(path: &Path) -> Result<File, DeviceError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|source| open_error(path, source))
+}
+
+fn open_error(path: &Path, source: io::Error) -> DeviceError {
+    let path = path.to_owned();
+    match source.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => DeviceError::ReadOnly { path, source },
+        _ => DeviceError::Open { path, source },
+    }
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), DeviceError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse { path: path.to_owned() }),
+        Err(errno) => Err(open_error(path, errno.into())),
+    }
+}
+
+/// Allocates the file up to `bytes` and makes its size and its name durable.
+fn reach(path: &Path, file: &File, bytes: u64) -> Result<(), DeviceError> {
+    let fail = |source: io::Error| open_error(path, source);
+    let found_bytes = file.metadata().map_err(fail)?.len();
+    if found_bytes < bytes {
+        grow(path, file, found_bytes, bytes)?;
+    }
+    file.sync_all().map_err(fail)?;
+    sync_folder(path).map_err(fail)
+}
+
+fn grow(path: &Path, file: &File, found_bytes: u64, bytes: u64) -> Result<(), DeviceError> {
+    let fail = |source: io::Error| open_error(path, source);
+    let wanted_bytes = bytes - found_bytes;
+    let no_space = |free_bytes| DeviceError::NoSpace { path: path.to_owned(), wanted_bytes, free_bytes };
+    let filesystem = rustix::fs::fstatvfs(file).map_err(|errno| fail(errno.into()))?;
+    let free_bytes = filesystem.f_bavail.saturating_mul(filesystem.f_frsize);
+    // Asked first: an allocation that fails halfway fills the disk for everyone for a moment.
+    if free_bytes < wanted_bytes {
+        return Err(no_space(free_bytes));
+    }
+    if let Err(errno) = allocate(file, found_bytes, bytes) {
+        // Gives back what was allocated before it failed.
+        file.set_len(found_bytes).map_err(fail)?;
+        let full = matches!(errno, Errno::NOSPC | Errno::FBIG | Errno::DQUOT);
+        return Err(if full { no_space(free_bytes) } else { fail(errno.into()) });
+    }
+    Ok(())
+}
+
+fn allocate(file: &File, from: u64, to: u64) -> Result<(), Errno> {
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from)) {
+        // The filesystem can not preallocate: the file is sparse, and a full disk shows as a failed write.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::retry_on_intr(|| rustix::fs::ftruncate(file, to)),
+        other => other,
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+impl Device for FileDevice {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
+        let wanted_bytes = total(parts);
+        let mut slices: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+        let mut slices = &mut slices[..];
+        let mut got_bytes = 0;
+        // One call moves at most 2 GiB and may move less; only 0 means that the file has ended.
+        while got_bytes < wanted_bytes {
+            let moved = rustix::io::retry_on_intr(|| rustix::io::preadv(&self.file, slices, at + got_bytes))
+                .map_err(|errno| io_error("read", at, wanted_bytes, errno))?;
+            if moved == 0 {
+                return Err(DeviceError::Short { at, wanted_bytes, got_bytes });
+            }
+            got_bytes += moved as u64;
+            IoSliceMut::advance_slices(&mut slices, moved);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        let bytes = total(parts);
+        if at.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(DeviceError::OutOfRange { at, bytes, device_bytes: self.bytes });
+        }
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut slices = &mut slices[..];
+        let mut done_bytes = 0;
+        while done_bytes < bytes {
+            let moved = rustix::io::retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at + done_bytes))
+                .map_err(|errno| io_error("write", at, bytes, errno))?;
+            if moved == 0 {
+                return Err(io_error("write", at, bytes, Errno::IO));
+            }
+            done_bytes += moved as u64;
+            IoSlice::advance_slices(&mut slices, moved);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<(), DeviceError> {
+        // A failed sync is not repeated, not even for an interrupt: the kernel may have dropped what it could not write.
+        rustix::fs::fdatasync(&self.file).map_err(|errno| io_error("barrier", 0, 0, errno))
+    }
+
+    fn describe(&self) -> &str {
+        &self.words
+    }
+}
+
+fn io_error(operation: &'static str, at: u64, bytes: u64, errno: Errno) -> DeviceError {
+    DeviceError::Io { operation, at, bytes, source: errno.into() }
+}

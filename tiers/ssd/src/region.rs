@@ -1,0 +1,63 @@
+//! Region headers: what size the slots of each region have.
+
+use cairn_core::DeviceId;
+
+use crate::disk::Disk;
+use crate::error::SsdError;
+use crate::layout::{BLOCK_BYTES, Layout};
+use crate::sector::{self, Block, Sector};
+
+const MAGIC: [u8; 8] = *b"CAIRNREG";
+
+/// What a region's header on the device says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cut {
+    /// The region was never used.
+    Unused,
+    /// The region has slots of this size.
+    Slots(u64),
+    /// The header is damaged or can not be read. Written anew with the region's next page.
+    Unknown,
+}
+
+/// Reads the headers of all regions. One that can not be read costs nothing but itself.
+pub(crate) fn read_all(disk: &Disk, layout: &Layout, device: DeviceId) -> Vec<Cut> {
+    (0..layout.regions).map(|region| read(disk, layout, device, region)).collect()
+}
+
+fn read(disk: &Disk, layout: &Layout, device: DeviceId, region: u32) -> Cut {
+    let mut block = sector::EMPTY;
+    match disk.read(layout.region_at(region), &mut [&mut block]) {
+        Ok(()) => decode(&block, layout, device, region),
+        Err(_) => Cut::Unknown,
+    }
+}
+
+fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut {
+    match sector::look(block, &MAGIC) {
+        Sector::Blank => return Cut::Unused,
+        Sector::Whole => {}
+        Sector::Foreign { .. } | Sector::Damaged => return Cut::Unknown,
+    }
+    let found = u32::from_le_bytes(sector::take(block, 12));
+    let owner = DeviceId::from_bytes(sector::take(block, 16));
+    let slot_bytes = u64::from_le_bytes(sector::take(block, 32));
+    let possible = slot_bytes.is_multiple_of(BLOCK_BYTES) && slot_bytes > BLOCK_BYTES && layout.slots(slot_bytes) > 0;
+    if found == region && owner == device && possible { Cut::Slots(slot_bytes) } else { Cut::Unknown }
+}
+
+/// Writes a region's header and makes it durable: before the region's first slot of this size is used.
+pub(crate) fn write(
+    disk: &Disk,
+    layout: &Layout,
+    device: DeviceId,
+    region: u32,
+    slot_bytes: u64,
+) -> Result<(), SsdError> {
+    let mut block = sector::start(&MAGIC);
+    sector::put(&mut block, 12, &region.to_le_bytes());
+    sector::put(&mut block, 16, device.as_bytes());
+    sector::put(&mut block, 32, &slot_bytes.to_le_bytes());
+    disk.write(layout.region_at(region), &[&sector::seal(block)])?;
+    disk.barrier()
+}

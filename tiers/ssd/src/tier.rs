@@ -1,0 +1,332 @@
+//! The tier: opening, slots, and verified reads and writes of pages.
+//!
+//! Locks: `cuts` is held by [`SsdTier::reserve`] alone while the server runs, over the opening of a region, so that no slot of it is used
+//! before its header is durable. Slots and pins have a lock of their own that is never held over I/O: [`SsdTier::pin`], [`SsdTier::free`] and
+//! the other calls that say so do not block.
+
+use std::sync::Arc;
+
+use cairn_core::metrics::{Damage, Metrics};
+use cairn_core::{
+    Checksum, Clock, DeviceId, Entropy, Generation, HEADER_BYTES, HeaderFault, HeaderKey, NamespaceId, PageHeader,
+    PageKey, SlotId,
+};
+use parking_lot::Mutex;
+
+use crate::device::{Device, DeviceError};
+use crate::disk::Disk;
+use crate::error::{ReadFault, SsdError};
+use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
+use crate::region::{self, Cut};
+use crate::sector::EMPTY;
+use crate::slots::{ReadPin, Slots};
+use crate::superblock::{Superblock, Superblocks};
+
+/// What the tier is built of.
+#[derive(Clone, Debug)]
+pub struct SsdComponents {
+    /// Where the bytes go.
+    pub device: Arc<dyn Device>,
+    /// Time, for metrics only.
+    pub clock: Arc<dyn Clock>,
+    /// Where the `ssd_` metrics are counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What a page's header will say of it, besides where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageFacts {
+    /// Namespace of the page.
+    pub namespace: NamespaceId,
+    /// Key of the page.
+    pub key: PageKey,
+    /// Key of the page before it; `None` exactly for position 0.
+    pub parent: Option<PageKey>,
+    /// Position in its chain.
+    pub position: u32,
+    /// Checksum of its bytes.
+    pub checksum: Checksum,
+}
+
+/// What a reader knows of the page it asks for; a page that differs in anything is not served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// Namespace of the page.
+    pub namespace: NamespaceId,
+    /// Key of the page.
+    pub key: PageKey,
+    /// Number of this filling of the slot.
+    pub generation: Generation,
+    /// Checksum of its bytes.
+    pub checksum: Checksum,
+    /// Bytes of the page.
+    pub payload_bytes: u64,
+}
+
+/// The SSD tier over one device. Shared by reference; every call may come from any thread.
+#[derive(Debug)]
+pub struct SsdTier {
+    pub(crate) disk: Disk,
+    superblocks: Superblocks,
+    pub(crate) device: DeviceId,
+    pub(crate) header_key: HeaderKey,
+    pub(crate) layout: Layout,
+    slots: Arc<Slots>,
+    /// What each region's header on the device says.
+    cuts: Mutex<Vec<Cut>>,
+}
+
+impl SsdTier {
+    /// Formats a blank device with regions of `region_bytes` and opens it. Blocks; durable when it returns. After a crash in between, the
+    /// device is blank still, or formatted.
+    ///
+    /// # Errors
+    /// [`SsdError::NotBlank`] if either superblock holds anything, [`SsdError::RegionBytes`], [`SsdError::TooSmall`], or the device's.
+    pub fn format(components: SsdComponents, region_bytes: u64, entropy: &dyn Entropy) -> Result<Self, SsdError> {
+        if !Layout::is_region_size(region_bytes) {
+            return Err(SsdError::RegionBytes { region_bytes });
+        }
+        let device_bytes = components.device.bytes();
+        let needed_bytes = region_bytes.saturating_add(FRONT_BYTES);
+        if device_bytes < needed_bytes {
+            return Err(SsdError::TooSmall { device_bytes, needed_bytes });
+        }
+        let (mut id, mut key) = ([0; 16], [0; 32]);
+        entropy.fill(&mut id).map_err(SsdError::Entropy)?;
+        entropy.fill(&mut key).map_err(SsdError::Entropy)?;
+        let first = Superblock {
+            sequence: 0,
+            device: DeviceId::from_bytes(id),
+            header_key: HeaderKey::from_bytes(key),
+            device_bytes,
+            region_bytes,
+            generation_limit: 1,
+        };
+        let disk = Disk::new(components.device, components.clock, components.metrics);
+        let superblocks = Superblocks::format(&disk, first)?;
+        Ok(Self::with(disk, superblocks))
+    }
+
+    /// Opens a formatted device, with every slot free: [`SsdTier::claim`] those that hold pages before the first [`SsdTier::reserve`].
+    /// Blocks; reads one block a region. Repairs a superblock that is damaged or behind; takes in the new regions of a device that has grown.
+    ///
+    /// # Errors
+    /// [`SsdError::Blank`] if it is to be formatted; [`SsdError::ForeignVersion`], [`SsdError::SuperblocksDamaged`] or
+    /// [`SsdError::Smaller`], which leave it untouched; or the device's.
+    pub fn open(components: SsdComponents) -> Result<Self, SsdError> {
+        let disk = Disk::new(components.device, components.clock, components.metrics);
+        let superblocks = Superblocks::open(&disk)?;
+        Ok(Self::with(disk, superblocks))
+    }
+
+    fn with(disk: Disk, superblocks: Superblocks) -> Self {
+        let current = superblocks.current();
+        let layout = current.layout();
+        let cuts = Mutex::new(region::read_all(&disk, &layout, current.device));
+        let slots = Slots::new(&layout, Arc::clone(&disk.metrics));
+        Self { disk, superblocks, device: current.device, header_key: current.header_key, layout, slots, cuts }
+    }
+
+    /// Takes a free slot for a page of `page_bytes`; `None` if there is none: something must be evicted. The slot is the caller's until it
+    /// [frees](SsdTier::free) it. Blocks; opening a region writes its header and waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError::PageBytes`] if no region can hold such a page, [`SsdError::WriteQuarantined`], or the device's; no slot is taken then.
+    pub fn reserve(&self, page_bytes: u64) -> Result<Option<SlotId>, SsdError> {
+        let slot_bytes = self.fitting(page_bytes)?;
+        self.disk.writable()?;
+        let mut cuts = self.cuts.lock();
+        let Some(slot) = self.slots.take(slot_bytes) else { return Ok(None) };
+        let cut = &mut cuts[slot.region as usize];
+        if *cut != Cut::Slots(slot_bytes) {
+            *cut = Cut::Unknown;
+            if let Err(error) = region::write(&self.disk, &self.layout, self.device, slot.region, slot_bytes) {
+                self.slots.free(slot);
+                return Err(error);
+            }
+            *cut = Cut::Slots(slot_bytes);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Takes the slot that a page of `page_bytes` was found to have, when the tier is opened. False if it is taken already, does not exist, or
+    /// its region has slots of another size: what names it is wrong. Does not block.
+    pub fn claim(&self, slot: SlotId, page_bytes: u64) -> bool {
+        let Ok(slot_bytes) = self.fitting(page_bytes) else { return false };
+        let agrees = match self.cuts.lock().get(slot.region as usize) {
+            Some(Cut::Slots(cut_bytes)) => *cut_bytes == slot_bytes,
+            Some(Cut::Unknown) => true,
+            Some(Cut::Unused) | None => false,
+        };
+        agrees && self.slots.claim(slot, slot_bytes)
+    }
+
+    /// Gives a taken slot back, at once or when its last [`ReadPin`] is dropped. Does not block.
+    ///
+    /// Only when nothing durable names the slot: the removal of its entry has been committed, or it was never committed. The slot may be
+    /// overwritten from now on.
+    pub fn free(&self, slot: SlotId) {
+        self.slots.free(slot);
+    }
+
+    /// Holds a slot for a reader. Does not block. Taken under the lock under which the slot was found, so that it is not freed in between.
+    pub fn pin(&self, slot: SlotId) -> ReadPin {
+        self.slots.pin(slot)
+    }
+
+    /// Whether any reader holds the slot. Does not block.
+    pub fn is_pinned(&self, slot: SlotId) -> bool {
+        self.slots.is_pinned(slot)
+    }
+
+    /// Writes a page into a reserved slot: header, payload and zero tail in one write, from where they are. Blocks. Readable at once, durable
+    /// after the next [`SsdTier::barrier`]. Returns the generation of this filling, which was never used before.
+    ///
+    /// # Errors
+    /// [`SsdError::NotReserved`], [`SsdError::Parent`], [`SsdError::WriteQuarantined`], or the device's: the slot's content is then unknown
+    /// and the tier takes no more writes.
+    pub fn write(&self, slot: SlotId, facts: &PageFacts, payload: &[u8]) -> Result<Generation, SsdError> {
+        let payload_bytes = payload.len() as u64;
+        if facts.parent.is_some() != (facts.position > 0) {
+            return Err(SsdError::Parent { position: facts.position });
+        }
+        let slot_bytes = self.fitting(payload_bytes)?;
+        let at = self.taken_at(slot, slot_bytes);
+        let at = at.ok_or(SsdError::NotReserved { slot, page_bytes: payload_bytes })?;
+        let generation = self.superblocks.next_generation(&self.disk)?;
+        let PageFacts { namespace, key, parent, position, checksum } = *facts;
+        let header = PageHeader {
+            device: self.device,
+            slot,
+            namespace,
+            key,
+            parent,
+            position,
+            generation,
+            payload_bytes,
+            checksum,
+        };
+        let mut block = [0; HEADER_BYTES];
+        header.encode(&self.header_key, &mut block);
+        let tail = payload.len().next_multiple_of(HEADER_BYTES) - payload.len();
+        self.disk.write(at, &[&block, payload, &EMPTY[..tail]])?;
+        Ok(generation)
+    }
+
+    /// Returns when everything written before is durable. Blocks; one at a time.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`] or the device's: nothing written since the last good barrier may be acknowledged.
+    pub fn barrier(&self) -> Result<(), SsdError> {
+        self.disk.barrier()
+    }
+
+    /// Reads the page in a pinned slot into `into`, which has exactly the page's length. Blocks. The bytes have been verified when it
+    /// returns: header against `expected`, payload against its checksum. On any fault `into` is zeroed.
+    ///
+    /// # Errors
+    /// [`ReadFault`], counted here in `ssd_damaged` or `ssd_read_failed`, and nowhere else.
+    pub fn read(&self, pin: &ReadPin, expected: &Expected, into: &mut [u8]) -> Result<(), ReadFault> {
+        let buffer_bytes = into.len() as u64;
+        if buffer_bytes != expected.payload_bytes {
+            return Err(ReadFault::Buffer { page_bytes: expected.payload_bytes, buffer_bytes });
+        }
+        let outcome = self.read_verified(pin.slot(), expected, into);
+        if let Err(fault) = &outcome {
+            // What came instead may be another tenant's.
+            into.fill(0);
+            match fault {
+                ReadFault::Damaged(damage) => self.disk.metrics.ssd_damaged.of(*damage).inc(),
+                _ => self.disk.metrics.ssd_read_failed.inc(),
+            }
+        }
+        outcome
+    }
+
+    fn read_verified(&self, slot: SlotId, expected: &Expected, into: &mut [u8]) -> Result<(), ReadFault> {
+        let at = slot_bytes(expected.payload_bytes).and_then(|slot_bytes| self.layout.slot_at(slot, slot_bytes));
+        let at = at.ok_or(ReadFault::Damaged(Damage::OtherPage))?;
+        let mut block = [0; HEADER_BYTES];
+        self.disk.read(at, &mut [&mut block, into]).map_err(|error| match error {
+            DeviceError::Short { .. } => ReadFault::Damaged(Damage::Truncated),
+            error => ReadFault::Device(error),
+        })?;
+        let header = PageHeader::decode(&block, &self.header_key, self.device, slot).map_err(|fault| {
+            ReadFault::Damaged(match fault {
+                HeaderFault::Absent => Damage::HeaderAbsent,
+                HeaderFault::Hash => Damage::HeaderHash,
+                _ => Damage::HeaderForeign,
+            })
+        })?;
+        let PageHeader { namespace, key, generation, checksum, payload_bytes, .. } = header;
+        if (Expected { namespace, key, generation, checksum, payload_bytes }) != *expected {
+            return Err(ReadFault::Damaged(Damage::OtherPage));
+        }
+        if Checksum::of(into) != expected.checksum {
+            return Err(ReadFault::Damaged(Damage::Payload));
+        }
+        Ok(())
+    }
+
+    /// Overwrites the header in a taken slot with zeros, so that a rebuild from headers never finds the page again. Blocks; durable after
+    /// the next [`SsdTier::barrier`]. A reader that holds the slot meanwhile may find the page damaged.
+    ///
+    /// # Errors
+    /// [`SsdError::NotReserved`] if the slot is not in a region in use, [`SsdError::WriteQuarantined`], or the device's.
+    pub fn wipe(&self, slot: SlotId) -> Result<(), SsdError> {
+        let slot_bytes = self.slots.slot_bytes(slot.region).unwrap_or(0);
+        let at = self.layout.slot_at(slot, slot_bytes).filter(|_| slot_bytes > 0);
+        let at = at.ok_or(SsdError::NotReserved { slot, page_bytes: 0 })?;
+        self.disk.write(at, &[&EMPTY])
+    }
+
+    /// Free slots for pages of `page_bytes`, counted up to `enough`. Does not block.
+    pub fn available(&self, page_bytes: u64, enough: u64) -> u64 {
+        self.fitting(page_bytes).map_or(0, |slot_bytes| self.slots.available(slot_bytes, enough))
+    }
+
+    /// The device's id, made when it was formatted.
+    pub fn device_id(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The largest page that fits a region, in bytes.
+    pub fn page_bytes_max(&self) -> u64 {
+        self.layout.page_bytes_max()
+    }
+
+    /// Bytes of all regions.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.layout.capacity_bytes()
+    }
+
+    /// Bytes of the taken slots, counted whole.
+    pub fn used_bytes(&self) -> u64 {
+        self.slots.used_bytes()
+    }
+
+    /// Whether the tier takes no writes because a write or a barrier failed.
+    pub fn is_write_quarantined(&self) -> bool {
+        self.disk.is_write_quarantined()
+    }
+
+    /// What the device is, in words.
+    pub fn describe(&self) -> &str {
+        self.disk.device.describe()
+    }
+
+    /// What the region's header on the device says.
+    pub(crate) fn cut(&self, region: u32) -> Cut {
+        self.cuts.lock().get(region as usize).copied().unwrap_or(Cut::Unknown)
+    }
+
+    fn fitting(&self, page_bytes: u64) -> Result<u64, SsdError> {
+        let fits = slot_bytes(page_bytes).filter(|slot_bytes| *slot_bytes <= self.layout.slot_space_bytes());
+        fits.ok_or(SsdError::PageBytes { page_bytes, page_bytes_max: self.layout.page_bytes_max() })
+    }
+
+    fn taken_at(&self, slot: SlotId, slot_bytes: u64) -> Option<u64> {
+        let cut_bytes = self.slots.slot_bytes(slot.region)?;
+        self.layout.slot_at(slot, slot_bytes).filter(|_| cut_bytes == slot_bytes)
+    }
+}
