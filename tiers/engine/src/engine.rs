@@ -191,9 +191,6 @@ impl Engine {
         }
     }
 
-    /// D
-    pub fn dump(&self) -> String { format!("{:#?}", self.shared.catalogue.lock()) }
-
     /// Blocks until all page memory is ready. For benchmarks and tests: a server serves while it warms.
     pub fn wait_warm(&self) {
         self.shared.pool.wait_warm();

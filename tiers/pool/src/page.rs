@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cairn_core::{Checksum, SlotId};
 
 use crate::error::{Damaged, Mismatch};
-use crate::pool::Taken;
+use crate::pool::{Shared, Taken};
 use crate::raw::Frame;
 
 /// A frame and the right to it. The fields drop in this order: the memory is let go before the slot is on offer again.
@@ -57,7 +57,8 @@ impl PageBufMut {
         if found != claimed {
             return Err(Mismatch { claimed, found });
         }
-        Ok(SealedPage(Arc::new(Sealed { held: self.0, checksum: found })))
+        let let_go = LetGo(Arc::clone(self.0.taken.pool()));
+        Ok(SealedPage(Arc::new(Sealed { held: self.0, checksum: found }), let_go))
     }
 }
 
@@ -89,7 +90,18 @@ struct Sealed {
 /// An immutable page that nobody has checked lately. Clones share it; the frame is free when the last clone, and everything that came
 /// of [`SealedPage::verified`], is gone.
 #[derive(Clone)]
-pub struct SealedPage(Arc<Sealed>);
+pub struct SealedPage(Arc<Sealed>, LetGo);
+
+/// Tells the pool that one holder less has the page. The last field of a page, so dropped after its hold has ended: whoever waits for a
+/// page that nobody else holds looks again, and sees it.
+#[derive(Clone)]
+struct LetGo(Arc<Shared>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
 
 impl SealedPage {
     /// Where the page lies: arena and place in it.

@@ -46,7 +46,7 @@ type Class = (TenantNo, u64);
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
-struct Shared {
+pub(crate) struct Shared {
     arenas: Vec<Arc<Arena>>,
     state: Mutex<State>,
     warmed: Condvar,
@@ -122,7 +122,8 @@ impl Pool {
         self.0.state.lock().grid.available((owner, frame_bytes), frame_bytes, enough)
     }
 
-    /// Notified, all who wait at that moment, whenever a frame came back or an arena got warm. To miss nothing, make the future (and
+    /// Notified, all who wait at that moment, whenever a frame came back, an arena got warm, or a holder of a sealed page let go of it (so that
+    /// it may be evictable now). To miss nothing, make the future (and
     /// `enable` it) before trying to reserve.
     pub fn freed(&self) -> &Notify {
         &self.0.freed
@@ -172,6 +173,10 @@ pub(crate) struct Taken {
 impl Taken {
     pub(crate) fn slot(&self) -> SlotId {
         self.slot
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Shared> {
+        &self.pool
     }
 }
 
@@ -237,6 +242,11 @@ impl Shared {
         state.used_bytes -= frame_bytes;
         self.show_used(&state);
         drop(state);
+        self.freed.notify_waiters();
+    }
+
+    /// Somebody let go of a page that others may still hold.
+    pub(crate) fn let_go(&self) {
         self.freed.notify_waiters();
     }
 
