@@ -19,7 +19,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identity_with_a_missing_field_is_refused_by_the_fields_name() {
+async fn case_30_an_identity_with_a_missing_field_is_refused_by_the_fields_name() {
     type Strip = fn(&mut v1::Identity);
     let table: [(&str, Strip); 15] = [
         ("identity.model", |i| i.model = None),

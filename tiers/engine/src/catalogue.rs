@@ -185,9 +185,10 @@ impl Catalogue {
     /// Makes a page that was loaded from the SSD visible in DRAM, if it is still the page that was asked for.
     pub(crate) fn publish_loaded(&mut self, namespace: NamespaceNo, key: &PageKey, read: Generation, page: SealedPage) {
         let Some(id) = self.index.find(namespace, key) else { return };
-        let same = self.index.get(id).is_some_and(|entry| {
-            entry.ssd.is_some() && entry.generation == read && entry.dram.is_none()
-        });
+        let same = self
+            .index
+            .get(id)
+            .is_some_and(|entry| entry.ssd.is_some() && entry.generation == read && entry.dram.is_none());
         if same {
             self.place_in_dram(id, page);
         }
@@ -255,8 +256,7 @@ impl Catalogue {
 
     /// After recovery: what hangs below a hole can not be reached, so it goes first.
     pub(crate) fn demote_below_holes(&mut self) {
-        let holes: Vec<PageId> =
-            self.index.iter().filter(|(_, entry)| !entry.is_located()).map(|(id, _)| id).collect();
+        let holes: Vec<PageId> = self.index.iter().filter(|(_, entry)| !entry.is_located()).map(|(id, _)| id).collect();
         for hole in holes {
             self.demote_below(hole);
         }
@@ -275,7 +275,12 @@ impl Catalogue {
     }
 
     /// Drops a page whose bytes on the SSD are damaged or gone; what the directory must forget, if it was still there.
-    pub(crate) fn drop_damaged_on_ssd(&mut self, namespace: NamespaceNo, key: &PageKey, read: Generation) -> Option<Left> {
+    pub(crate) fn drop_damaged_on_ssd(
+        &mut self,
+        namespace: NamespaceNo,
+        key: &PageKey,
+        read: Generation,
+    ) -> Option<Left> {
         let id = self.index.find(namespace, key)?;
         self.index.get(id).filter(|entry| entry.ssd.is_some() && entry.generation == read)?;
         let left = self.take_off(Tier::Ssd, id);
@@ -417,8 +422,7 @@ impl Catalogue {
             Tier::Dram => &mut self.dram,
             Tier::Ssd => &mut self.ssd,
         };
-        let leaving =
-            Leaving { tier, index: &self.index, residents: &state.residents, shapes: &self.shapes, is_held };
+        let leaving = Leaving { tier, index: &self.index, residents: &state.residents, shapes: &self.shapes, is_held };
         let mut refused_regions = HashSet::new();
         let mut pages = Vec::new();
         state.policy.victim(&mut |page| match leaving.with(page, wanted, &mut refused_regions) {

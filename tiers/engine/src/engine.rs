@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cairn_core::{Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics};
+use cairn_core::{
+    Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics,
+};
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
 use cairn_pool::{PageBufMut, Pool, SealedPage};
 use cairn_ssd::{ReadQueue, SsdComponents, SsdError, SsdTier};
@@ -181,9 +183,7 @@ impl Engine {
             let _ = tokio::time::timeout(grace, joined).await;
         }
         let shared = Arc::clone(&self.shared);
-        let closed = tokio::task::spawn_blocking(move || {
-            shared.directory.close().map_err(Error::from)
-        });
+        let closed = tokio::task::spawn_blocking(move || shared.directory.close().map_err(Error::from));
         match closed.await {
             Ok(Ok(())) => {}
             Ok(Err(failed)) => error!(cause = failed.chain(), "close the data folder"),

@@ -73,9 +73,8 @@ impl Leaving<'_> {
         let below: Vec<PageId> = pages.iter().flat_map(|page| self.index.descendants(*page)).collect();
         pages.extend(below);
         pages.retain(|page| self.index.get(*page).is_some_and(|entry| slot_in(entry, self.tier).is_some()));
-        pages.sort_unstable_by_key(|page| {
-            (std::cmp::Reverse(self.index.get(*page).map(|entry| entry.position)), *page)
-        });
+        pages
+            .sort_unstable_by_key(|page| (std::cmp::Reverse(self.index.get(*page).map(|entry| entry.position)), *page));
         pages.dedup();
         pages
     }

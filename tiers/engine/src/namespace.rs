@@ -115,7 +115,12 @@ impl Namespaces {
     ///
     /// # Errors
     /// `NoSpace` at the limit of namespaces.
-    pub(crate) fn open(&self, id: NamespaceId, tenant: &TenantId, identity: &Identity) -> Result<(Arc<Namespace>, bool)> {
+    pub(crate) fn open(
+        &self,
+        id: NamespaceId,
+        tenant: &TenantId,
+        identity: &Identity,
+    ) -> Result<(Arc<Namespace>, bool)> {
         let mut numbers = self.numbers.lock();
         let no = match self.known.get(&id).map(|known| known.clone()) {
             Some(Known::Open(namespace)) => return Ok((namespace, false)),

@@ -76,7 +76,9 @@ impl Engine {
         }
         let mut seen = HashSet::with_capacity(chain.len());
         if let Some(page) = chain.iter().position(|key| !seen.insert(*key)) {
-            return Err(Error::invalid(format!("key list out of order or repeated: a page is named twice page={page}")));
+            return Err(Error::invalid(format!(
+                "key list out of order or repeated: a page is named twice page={page}"
+            )));
         }
         let mut put = Put {
             shared: Arc::clone(shared),
@@ -167,11 +169,8 @@ impl Put {
                 self.now_durable(page);
             }
         }
-        let outcomes: Vec<PageOutcome> = self
-            .outcomes
-            .iter()
-            .map(|outcome| outcome.unwrap_or(PageOutcome::NotStored(NotStored::NotSent)))
-            .collect();
+        let outcomes: Vec<PageOutcome> =
+            self.outcomes.iter().map(|outcome| outcome.unwrap_or(PageOutcome::NotStored(NotStored::NotSent))).collect();
         self.count(&outcomes);
         let reached: Vec<Durability> = outcomes.iter().map_while(|outcome| reached(*outcome)).collect();
         PutReport {

@@ -136,14 +136,12 @@ fn take_over(tier: &SsdTier, namespaces: &Namespaces, catalogue: &mut Catalogue,
     match catalogue.shape(no).filter(|shape| shape.id == record.namespace) {
         Some(shape) if shape.page_bytes != record.payload_bytes => return false,
         Some(_) => {}
-        None => catalogue
-            .set_shape(no, Shape { id: record.namespace, tenant: None, page_bytes: record.payload_bytes }),
+        None => catalogue.set_shape(no, Shape { id: record.namespace, tenant: None, page_bytes: record.payload_bytes }),
     }
     if record.generation == Generation::default() || !tier.claim(record.slot, record.payload_bytes) {
         return false;
     }
-    let name =
-        PageName { namespace: no, key: record.key, parent: record.parent, position: record.position };
+    let name = PageName { namespace: no, key: record.key, parent: record.parent, position: record.position };
     let taken = catalogue.recover(&name, record.slot, record.generation, record.checksum);
     if !taken {
         tier.free(record.slot);

@@ -201,9 +201,10 @@ fn publish(shared: &Shared, written: Vec<Written>) {
 
 /// Makes the directory forget a damaged page. Its slot stays out of use until the next start: the medium under it may be bad.
 fn retire(shared: &Shared, left: Left) {
-    let written_again = shared.namespaces.number(&left.namespace).is_some_and(|no| {
-        shared.catalogue.lock().entry_of(no, &left.key).is_some_and(|entry| entry.ssd.is_some())
-    });
+    let written_again = shared
+        .namespaces
+        .number(&left.namespace)
+        .is_some_and(|no| shared.catalogue.lock().entry_of(no, &left.key).is_some_and(|entry| entry.ssd.is_some()));
     if written_again {
         return;
     }

@@ -58,7 +58,7 @@ impl PageBufMut {
             return Err(Mismatch { claimed, found });
         }
         let let_go = LetGo(Arc::clone(self.0.taken.pool()));
-        Ok(SealedPage(Arc::new(Sealed { held: self.0, checksum: found }), let_go))
+        Ok(SealedPage { sealed: Arc::new(Sealed { held: self.0, checksum: found }), _let_go: let_go })
     }
 }
 
@@ -90,7 +90,10 @@ struct Sealed {
 /// An immutable page that nobody has checked lately. Clones share it; the frame is free when the last clone, and everything that came
 /// of [`SealedPage::verified`], is gone.
 #[derive(Clone)]
-pub struct SealedPage(Arc<Sealed>, LetGo);
+pub struct SealedPage {
+    sealed: Arc<Sealed>,
+    _let_go: LetGo,
+}
 
 /// Tells the pool that one holder less has the page. The last field of a page, so dropped after its hold has ended: whoever waits for a
 /// page that nobody else holds looks again, and sees it.
@@ -106,22 +109,22 @@ impl Drop for LetGo {
 impl SealedPage {
     /// Where the page lies: arena and place in it.
     pub fn slot(&self) -> SlotId {
-        self.0.held.taken.slot()
+        self.sealed.held.taken.slot()
     }
 
     /// Length of the page.
     pub fn len_bytes(&self) -> u64 {
-        self.0.held.page_bytes as u64
+        self.sealed.held.page_bytes as u64
     }
 
     /// The checksum it was sealed with.
     pub fn checksum(&self) -> Checksum {
-        self.0.checksum
+        self.sealed.checksum
     }
 
     /// How many hold the page now, this one included. Others may come and go meanwhile, unless a lock of the caller's keeps them away.
     pub fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
+        Arc::strong_count(&self.sealed)
     }
 
     /// The only way to the bytes: checks them against the checksum. Reads them all: about 0.2 ms for 2.25 MiB.
@@ -129,9 +132,9 @@ impl SealedPage {
     /// # Errors
     /// [`Damaged`] if they changed since the seal. The page stays as it is; drop it.
     pub fn verified(&self) -> Result<VerifiedPage, Damaged> {
-        let found = Checksum::of(self.0.held.bytes());
-        if found != self.0.checksum {
-            return Err(Damaged { slot: self.slot(), sealed: self.0.checksum, found });
+        let found = Checksum::of(self.sealed.held.bytes());
+        if found != self.sealed.checksum {
+            return Err(Damaged { slot: self.slot(), sealed: self.sealed.checksum, found });
         }
         Ok(VerifiedPage(self.clone()))
     }
@@ -162,6 +165,6 @@ impl VerifiedPage {
 
 impl AsRef<[u8]> for VerifiedPage {
     fn as_ref(&self) -> &[u8] {
-        self.0.0.held.bytes()
+        self.0.sealed.held.bytes()
     }
 }

@@ -162,10 +162,10 @@ fn a_caller_that_goes_away_leaves_its_buffer_until_the_read_is_done_and_withdraw
     tier.free(page.slot);
     assert_eq!(alive.load(Ordering::SeqCst), 3, "the disk may be filling the first");
     assert!(tier.is_pinned(page.slot));
-    // Two reads for three jobs: the one that waited for nobody is not begun.
-    (0..2).for_each(|_| go.send(()).unwrap());
+    (0..3).for_each(|_| go.send(()).unwrap());
     last.blocking_recv().unwrap().unwrap();
     drop(queue);
+    assert_eq!(begun.try_iter().count(), 1, "of the two that waited, only the one that was wanted was read");
     assert_eq!(alive.load(Ordering::SeqCst), 0);
     assert!(!tier.is_pinned(page.slot));
     assert_eq!(tier.used_bytes(), 0);

@@ -2,9 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use cairn_core::metrics::Damage;
 use cairn_core::{Durability, PageKey, StopReason, Tier};
+use cairn_testkit::fault_device::{Fault, FaultDevice};
 use cairn_testkit::payload;
 
 use crate::rig::{PAGE_BYTES, Rig, chain};
@@ -27,7 +29,7 @@ fn flip_bit(rig: &Rig, at: u64) {
 /// A rig whose SSD holds a chain of `pages`, and nothing in DRAM.
 async fn cold(pages: usize) -> (Rig, Vec<PageKey>) {
     let rig = Rig::new(pages as u64 + 64, pages as u64 + 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, pages);
     assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
@@ -39,7 +41,7 @@ async fn cold(pages: usize) -> (Rig, Vec<PageKey>) {
 async fn case_12_a_flipped_payload_bit_is_a_miss_and_costs_only_its_page() {
     let (rig, keys) = cold(10).await;
     flip_bit(&rig, find_payload(&rig, &keys[4]) + 5000);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let got = cairn.get(&namespace, &keys).await;
     assert_eq!((got.end.good_pages, got.end.stop), (4, StopReason::Damaged));
@@ -55,7 +57,7 @@ async fn case_12_a_flipped_payload_bit_is_a_miss_and_costs_only_its_page() {
     assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 10);
     // For good: also after a restart.
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.get(&cairn.namespace(), &keys).await.end.good_pages, 10);
 }
 
@@ -64,7 +66,7 @@ async fn case_12_a_flipped_header_bit_is_a_miss_and_costs_only_its_page() {
     let (rig, keys) = cold(6).await;
     // The header is the block before the payload; byte 100 lies in the key.
     flip_bit(&rig, find_payload(&rig, &keys[2]) - 4096 + 100);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let got = cairn.get(&namespace, &keys).await;
     assert_eq!((got.end.good_pages, got.end.stop), (2, StopReason::Damaged));
@@ -72,7 +74,7 @@ async fn case_12_a_flipped_header_bit_is_a_miss_and_costs_only_its_page() {
     drop(cairn);
     // A rebuild from headers skips it and adopts the others.
     std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.engine.stats().recovery.pages, 5);
     let namespace = cairn.namespace();
     assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 2);
@@ -88,7 +90,7 @@ async fn a_page_copied_over_another_is_recognised() {
     let mut slot = vec![0; 4096 + PAGE_BYTES as usize];
     file.read_exact_at(&mut slot, from).expect("a slot");
     file.write_all_at(&slot, to).expect("copied over another");
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let got = cairn.get(&cairn.namespace(), &keys).await;
     assert_eq!((got.end.good_pages, got.end.stop), (2, StopReason::Damaged));
 }
@@ -96,7 +98,7 @@ async fn a_page_copied_over_another_is_recognised() {
 #[tokio::test]
 async fn case_11_a_truncated_file_loses_what_is_beyond_its_end_and_serves_the_rest() {
     let (rig, keys) = cold(40).await;
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let cut = find_payload(&rig, &keys[25]) + PAGE_BYTES / 2;
     OpenOptions::new().write(true).open(rig.ssd_path()).expect("the file").set_len(cut).expect("cut short");
     let namespace = cairn.namespace();
@@ -114,7 +116,7 @@ async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
     let (rig, keys) = cold(128).await;
     flip_bit(&rig, find_payload(&rig, &keys[0]));
     flip_bit(&rig, find_payload(&rig, &keys[1]));
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     // Finding out costs at most the load window; from then on the 126 others are not touched.
     assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 0);
@@ -127,7 +129,10 @@ async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
     let useful = chain(&namespace, 2, 60);
     assert_eq!(cairn.put(&namespace, &useful, Durability::Ssd).await.durability, Durability::Ssd);
     for name in 3..6 {
-        assert_eq!(cairn.put(&namespace, &chain(&namespace, name, 30), Durability::Ssd).await.durability, Durability::Ssd);
+        assert_eq!(
+            cairn.put(&namespace, &chain(&namespace, name, 30), Durability::Ssd).await.durability,
+            Durability::Ssd
+        );
     }
     assert_eq!(cairn.matched(&namespace, &useful), 60);
 }
@@ -135,10 +140,51 @@ async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
 #[tokio::test]
 async fn a_damaged_page_that_is_also_in_dram_is_served_from_there() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 4);
     cairn.put(&namespace, &keys, Durability::Ssd).await;
     flip_bit(&rig, find_payload(&rig, &keys[1]));
     assert_eq!(cairn.get(&namespace, &keys).await.tiers, vec![Tier::Dram; 4]);
+}
+
+#[tokio::test]
+async fn case_14_a_put_that_fails_on_the_disk_is_told_so_and_leaves_nothing_there() {
+    let rig = Rig::new(64, 64);
+    let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
+    let cairn = rig.open_on(device.clone());
+    let namespace = cairn.namespace();
+    let safe = chain(&namespace, 1, 4);
+    assert_eq!(cairn.put(&namespace, &safe, Durability::Ssd).await.durability, Durability::Ssd);
+    device.inject(Fault::FailWrite);
+    let failed = chain(&namespace, 2, 4);
+    let report = cairn.put(&namespace, &failed, Durability::Ssd).await;
+    assert_eq!((report.good_pages, report.durability), (4, Durability::Memory), "never more than was reached");
+    // Nothing more is written, reads go on.
+    assert!(cairn.engine.stats().write_quarantined);
+    assert_eq!(cairn.engine.stats().ssd.pages, 4);
+    assert_eq!(cairn.get(&namespace, &safe).await.end.good_pages, 4);
+    drop(cairn);
+    // After a restart the failed pages are a miss, the others are there, and puts work again.
+    let cairn = rig.open_on(device);
+    let namespace = cairn.namespace();
+    assert_eq!(cairn.get(&namespace, &failed).await.end.stop, StopReason::NotStored);
+    assert_eq!(cairn.get(&namespace, &safe).await.tiers, vec![Tier::Ssd; 4]);
+    assert_eq!(cairn.put(&namespace, &failed, Durability::Ssd).await.durability, Durability::Ssd);
+}
+
+#[tokio::test]
+async fn a_failed_barrier_acknowledges_nothing_and_is_not_repeated() {
+    let rig = Rig::new(64, 64);
+    let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
+    let cairn = rig.open_on(device.clone());
+    let namespace = cairn.namespace();
+    cairn.written(&namespace).await;
+    device.inject(Fault::FailBarrier);
+    let report = cairn.put(&namespace, &chain(&namespace, 1, 4), Durability::Ssd).await;
+    assert_eq!(report.durability, Durability::Memory);
+    let steps = device.steps();
+    let report = cairn.put(&namespace, &chain(&namespace, 2, 4), Durability::Ssd).await;
+    assert_eq!((report.good_pages, report.durability), (4, Durability::Memory));
+    assert_eq!(device.steps(), steps, "no write and no barrier after the failed one");
 }

@@ -10,7 +10,7 @@ use crate::rig::{PAGE_BYTES, Rig, Running, branch, chain, identity};
 #[tokio::test]
 async fn what_was_used_longest_ago_goes_first_and_comes_back_from_the_ssd() {
     let rig = Rig::new(64, 512);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let chains: Vec<_> = (0..10).map(|name| chain(&namespace, name, 12)).collect();
     for keys in &chains {
@@ -25,7 +25,7 @@ async fn what_was_used_longest_ago_goes_first_and_comes_back_from_the_ssd() {
 async fn a_chain_loses_its_tail_first() {
     let mut rig = Rig::new(20, 64);
     rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let (old, new) = (chain(&namespace, 1, 15), chain(&namespace, 2, 10));
     cairn.put(&namespace, &old, Durability::Memory).await;
@@ -37,7 +37,7 @@ async fn a_chain_loses_its_tail_first() {
 #[tokio::test]
 async fn pages_of_two_sizes_make_room_for_each_other_in_both_tiers() {
     let rig = Rig::new(256, 256);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let small = cairn.namespace();
     for name in 0..32 {
         cairn.put(&small, &chain(&small, name, 16), Durability::Ssd).await;
@@ -61,12 +61,11 @@ async fn pages_of_two_sizes_make_room_for_each_other_in_both_tiers() {
 async fn pages_that_a_get_holds_are_not_evicted() {
     let mut rig = Rig::new(16, 64);
     rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let held = chain(&namespace, 1, 8);
     cairn.put(&namespace, &held, Durability::Memory).await;
-    let options =
-        cairn_engine::GetOptions { first_page: 0, usable_pages: u64::MAX, deadline: cairn.deadline() };
+    let options = cairn_engine::GetOptions { first_page: 0, usable_pages: u64::MAX, deadline: cairn.deadline() };
     let mut get = cairn.engine.get_prefix(&namespace, held.clone(), options).expect("a get");
     for name in 10..30 {
         cairn.put(&namespace, &chain(&namespace, name, 6), Durability::Memory).await;
@@ -121,7 +120,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let rig = Rig::new(24, 40);
-            let mut cairn = rig.open();
+            let mut cairn = rig.open().await;
             let mut known: HashMap<Vec<u8>, Vec<cairn_core::PageKey>> = HashMap::new();
             for step in steps {
                 let namespace = cairn.namespace();
@@ -145,7 +144,7 @@ proptest! {
                     }
                     Step::Restart => {
                         drop(cairn);
-                        cairn = rig.open();
+                        cairn = rig.open().await;
                     }
                 }
             }

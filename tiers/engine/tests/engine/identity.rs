@@ -1,8 +1,8 @@
 //! Identity: pages of two identities, or of two tenants, never meet.
 
 use cairn_core::{
-    Adapter, Declared, Durability, ErrorKind, HeadRange, Heads, Identity, LayerRange, Principal, Quantisation, StateKind,
-    TenantId,
+    Adapter, Declared, Durability, ErrorKind, HeadRange, Heads, Identity, LayerRange, Principal, Quantisation,
+    StateKind, TenantId,
 };
 
 use crate::rig::{Rig, chain, identity};
@@ -10,7 +10,7 @@ use crate::rig::{Rig, chain, identity};
 /// Puts under one identity and looks under each of the others: no page may be found, for the namespace's own keys and for the very same keys.
 async fn share_nothing(identities: &[Identity]) {
     let rig = Rig::new(256, 256);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     for (at, one) in identities.iter().enumerate() {
         let namespace = cairn.namespace_of(one);
         let keys = chain(&namespace, 1, 3);
@@ -38,8 +38,7 @@ async fn case_24_bf16_and_fp8_state_of_the_same_tokens_never_meet() {
         identity(),
         with(|i| i.dtype = "fp8_e4m3".into()),
         with(|i| {
-            i.quantisation =
-                Declared::Is(Quantisation { scheme: "fp8_e4m3".into(), scales: "dynamic".into() });
+            i.quantisation = Declared::Is(Quantisation { scheme: "fp8_e4m3".into(), scales: "dynamic".into() });
         }),
         with(|i| {
             i.quantisation = Declared::Is(Quantisation { scheme: "fp8_e4m3".into(), scales: "b3:77".into() });
@@ -71,7 +70,7 @@ async fn case_26_new_weights_under_the_same_name_hit_nothing_old_and_the_old_can
     let new = with(|i| i.model_revision = "r2".into());
     share_nothing(&[old.clone(), new.clone()]).await;
     let rig = Rig::new(256, 256);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let (old, new) = (cairn.namespace_of(&old), cairn.namespace_of(&new));
     cairn.put(&old, &chain(&old, 1, 20), Durability::Ssd).await;
     cairn.put(&new, &chain(&new, 1, 5), Durability::Ssd).await;
@@ -103,7 +102,7 @@ async fn case_27_parallelism_page_size_layout_and_kind_never_meet() {
 #[tokio::test]
 async fn another_tenants_namespace_is_as_unknown_as_one_that_does_not_exist() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let mine = cairn.namespace();
     let other = Principal { tenant: TenantId::new("other").expect("a name") };
     let theirs = cairn.engine.open_namespace(&other, &identity()).expect("opens");
@@ -111,10 +110,8 @@ async fn another_tenants_namespace_is_as_unknown_as_one_that_does_not_exist() {
     cairn.put(&mine, &chain(&mine, 1, 4), Durability::Memory).await;
     assert_eq!(cairn.matched(&theirs, &chain(&mine, 1, 4)), 0);
     let foreign = cairn.engine.namespace(&other, mine.id()).expect_err("not theirs");
-    let unknown = cairn
-        .engine
-        .namespace(&other, &cairn_core::NamespaceId::from_bytes([9; 32]))
-        .expect_err("does not exist");
+    let unknown =
+        cairn.engine.namespace(&other, &cairn_core::NamespaceId::from_bytes([9; 32])).expect_err("does not exist");
     assert_eq!(foreign.kind(), ErrorKind::Fenced);
     assert_eq!((foreign.kind(), foreign.context()), (unknown.kind(), unknown.context()));
     assert_eq!(cairn.engine.namespaces(&other).len(), 1);
@@ -123,7 +120,7 @@ async fn another_tenants_namespace_is_as_unknown_as_one_that_does_not_exist() {
 #[tokio::test]
 async fn identities_that_can_not_be_are_refused() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     for (change, field) in [
         (with(|i| i.model.clear()), "model"),
         (with(|i| i.page_bytes = 0), "page_bytes"),

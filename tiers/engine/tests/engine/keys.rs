@@ -7,7 +7,7 @@ use crate::rig::{Rig, branch, chain};
 #[tokio::test]
 async fn a_key_list_out_of_order_is_refused_and_nothing_is_lost() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 6);
     cairn.put(&namespace, &keys, Durability::Memory).await;
@@ -24,7 +24,7 @@ async fn a_key_list_out_of_order_is_refused_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_known_page_after_another_parent_is_refused() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let (one, other) = (chain(&namespace, 1, 4), chain(&namespace, 2, 4));
     cairn.put(&namespace, &one, Durability::Memory).await;
@@ -37,7 +37,7 @@ async fn a_known_page_after_another_parent_is_refused() {
 #[tokio::test]
 async fn a_put_that_names_a_page_twice_is_refused() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let mut keys = chain(&namespace, 1, 3);
     keys.push(keys[1]);
@@ -49,7 +49,7 @@ async fn a_put_that_names_a_page_twice_is_refused() {
 async fn a_chain_longer_than_the_limit_is_refused() {
     let mut rig = Rig::new(64, 64);
     rig.settings.chain_pages_max = 10;
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 11);
     assert_eq!(cairn.engine.match_prefix(&namespace, &keys, u64::MAX).expect_err("long").kind(), ErrorKind::Invalid);
@@ -59,7 +59,7 @@ async fn a_chain_longer_than_the_limit_is_refused() {
 #[tokio::test]
 async fn branches_share_the_pages_of_their_common_prefix() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let base = chain(&namespace, 1, 8);
     cairn.put(&namespace, &base, Durability::Memory).await;

@@ -1,5 +1,10 @@
 //! The engine as its callers see it. One file for each kind of behaviour; `rig` opens an engine and checks every byte.
-#![allow(clippy::disallowed_methods, clippy::cast_possible_truncation, reason = "tests make their own clocks and small numbers")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "tests make their own clocks and small numbers, and fail by panicking"
+)]
 
 mod damage;
 mod eviction;

@@ -11,7 +11,7 @@ use crate::rig::{Rig, branch, chain, send};
 #[tokio::test]
 async fn pages_come_back_in_order_with_the_right_bytes() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 10);
     let report = cairn.put(&namespace, &keys, Durability::Memory).await;
@@ -25,7 +25,7 @@ async fn pages_come_back_in_order_with_the_right_bytes() {
 #[tokio::test]
 async fn present_pages_need_not_be_sent() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let base = chain(&namespace, 1, 6);
     cairn.put(&namespace, &base, Durability::Memory).await;
@@ -37,7 +37,7 @@ async fn present_pages_need_not_be_sent() {
 #[tokio::test]
 async fn a_durable_put_says_ssd_only_after_the_barrier() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 5);
     let report = cairn.put(&namespace, &keys, Durability::Ssd).await;
@@ -52,7 +52,7 @@ async fn a_durable_put_says_ssd_only_after_the_barrier() {
 #[tokio::test]
 async fn case_01_a_page_that_was_never_committed_ends_the_prefix_before_it() {
     let rig = Rig::new(128, 128);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 64);
     {
@@ -71,7 +71,7 @@ async fn case_01_a_page_that_was_never_committed_ends_the_prefix_before_it() {
 #[tokio::test]
 async fn case_02_a_put_that_died_half_way_does_not_keep_its_key() {
     let rig = Rig::new(8, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 1);
     let before = cairn.engine.stats().dram.used_bytes;
@@ -83,7 +83,7 @@ async fn case_02_a_put_that_died_half_way_does_not_keep_its_key() {
     assert_eq!(cairn.engine.stats().dram.used_bytes, before + crate::rig::PAGE_BYTES);
     // Nor does a restart remember the dead one.
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 1);
 }
@@ -91,7 +91,7 @@ async fn case_02_a_put_that_died_half_way_does_not_keep_its_key() {
 #[tokio::test]
 async fn a_checksum_that_does_not_fit_refuses_the_page_and_frees_its_frame() {
     let rig = Rig::new(8, 8);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 2);
     let mut put = cairn.begin(&namespace, &keys, Durability::Memory);
@@ -109,7 +109,7 @@ async fn a_checksum_that_does_not_fit_refuses_the_page_and_frees_its_frame() {
 #[tokio::test]
 async fn pages_that_were_not_sent_are_reported_so() {
     let rig = Rig::new(8, 8);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 3);
     let mut put = cairn.begin(&namespace, &keys, Durability::Memory);
@@ -122,7 +122,7 @@ async fn pages_that_were_not_sent_are_reported_so() {
 #[tokio::test]
 async fn a_request_of_1024_tokens_reads_63_pages_of_16() {
     let rig = Rig::new(128, 128);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 64);
     cairn.put(&namespace, &keys, Durability::Memory).await;
@@ -138,7 +138,7 @@ async fn a_request_of_1024_tokens_reads_63_pages_of_16() {
 #[tokio::test]
 async fn pages_that_the_caller_has_are_not_read() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 8);
     cairn.put(&namespace, &keys, Durability::Memory).await;
@@ -149,20 +149,18 @@ async fn pages_that_the_caller_has_are_not_read() {
 #[tokio::test]
 async fn a_put_into_a_pool_that_is_all_in_use_ends_with_no_space_by_its_deadline() {
     let rig = Rig::new(4, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let held = chain(&namespace, 1, 4);
     cairn.put(&namespace, &held, Durability::Memory).await;
     cairn.written(&namespace).await;
     let held = chain(&namespace, 1, 4);
-    let options =
-        cairn_engine::GetOptions { first_page: 0, usable_pages: u64::MAX, deadline: cairn.deadline() };
+    let options = cairn_engine::GetOptions { first_page: 0, usable_pages: u64::MAX, deadline: cairn.deadline() };
     let get = cairn.engine.get_prefix(&namespace, held.clone(), options).expect("a get");
     // Whatever of the chain is in DRAM is held now; the rest of the pool is filled by puts that hold their frames.
     let other = chain(&namespace, 2, 4);
     let soon = cairn.deadline_in(Duration::from_millis(50));
-    let mut filler =
-        cairn.engine.begin_put(&namespace, other, Durability::Memory, soon).expect("the put begins");
+    let mut filler = cairn.engine.begin_put(&namespace, other, Durability::Memory, soon).expect("the put begins");
     let mut frames = Vec::new();
     while let Ok(frame) = filler.reserve(0).await {
         frames.push(frame);
@@ -178,7 +176,7 @@ async fn a_put_into_a_pool_that_is_all_in_use_ends_with_no_space_by_its_deadline
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn case_48_sixteen_puts_of_the_same_pages_all_succeed_and_flash_is_written_once() {
     let rig = Rig::new(512, 64);
-    let cairn = Arc::new(rig.open());
+    let cairn = Arc::new(rig.open().await);
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 12);
     let mut puts = tokio::task::JoinSet::new();
@@ -200,11 +198,11 @@ async fn case_48_sixteen_puts_of_the_same_pages_all_succeed_and_flash_is_written
 async fn two_hundred_gets_of_one_cold_prefix_read_it_once() {
     let rig = Rig::new(64, 64);
     {
-        let cairn = rig.open();
+        let cairn = rig.open().await;
         let namespace = cairn.namespace();
         cairn.put(&namespace, &chain(&namespace, 1, 8), Durability::Ssd).await;
     }
-    let cairn = Arc::new(rig.open());
+    let cairn = Arc::new(rig.open().await);
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 8);
     let mut gets = tokio::task::JoinSet::new();

@@ -9,14 +9,14 @@ use crate::rig::{PAGE_BYTES, Rig, branch, chain, identity};
 async fn durable_pages_survive_a_crash_and_memory_pages_may_not() {
     let mut rig = Rig::new(64, 64);
     rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let (durable, fleeting) = (chain(&namespace, 1, 9), chain(&namespace, 2, 9));
     cairn.put(&namespace, &durable, Durability::Ssd).await;
     cairn.put(&namespace, &fleeting, Durability::Memory).await;
     // Dropping without closing is what a crash leaves behind.
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     // The namespace is known again without being opened.
     let namespace = cairn.engine.namespace(&Principal::local(), namespace.id()).expect("known");
     let got = cairn.get(&namespace, &durable).await;
@@ -31,13 +31,13 @@ async fn durable_pages_survive_a_crash_and_memory_pages_may_not() {
 #[tokio::test]
 async fn an_orderly_close_writes_what_waits() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 30);
     cairn.put(&namespace, &keys, Durability::Memory).await;
     cairn.engine.close(std::time::Duration::from_secs(60)).await;
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 30);
 }
@@ -45,7 +45,7 @@ async fn an_orderly_close_writes_what_waits() {
 #[tokio::test]
 async fn a_lost_directory_is_made_again_from_headers() {
     let rig = Rig::new(64, 128);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let base = chain(&namespace, 1, 20);
     let fork = branch(&namespace, &base, 7, 5, 4);
@@ -53,7 +53,7 @@ async fn a_lost_directory_is_made_again_from_headers() {
     cairn.put(&namespace, &fork, Durability::Ssd).await;
     drop(cairn);
     std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let recovery = cairn.engine.stats().recovery;
     assert_eq!((recovery.mode, recovery.pages), (OpenMode::Rebuilt, 24));
     // Identities are lost with the directory; the same identity opens the same namespace.
@@ -65,7 +65,7 @@ async fn a_lost_directory_is_made_again_from_headers() {
     assert_eq!(cairn.get(&again, &fork).await.end.good_pages, 11);
     // And it has been written down: the next start is an ordinary one.
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.engine.stats().recovery.mode, OpenMode::Directory);
     assert_eq!(cairn.engine.stats().ssd.pages, 24);
 }
@@ -73,27 +73,27 @@ async fn a_lost_directory_is_made_again_from_headers() {
 #[tokio::test]
 async fn a_directory_of_another_device_is_not_believed() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let keys = chain(&namespace, 1, 6);
     cairn.put(&namespace, &keys, Durability::Ssd).await;
     drop(cairn);
     std::fs::remove_file(rig.ssd_path()).expect("the SSD is replaced");
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let stats = cairn.engine.stats();
     assert_eq!((stats.recovery.mode, stats.recovery.pages, stats.ssd.used_bytes), (OpenMode::Fresh, 0, 0));
     let namespace = cairn.namespace();
     assert_eq!(cairn.matched(&namespace, &keys), 0);
     cairn.put(&namespace, &keys, Durability::Ssd).await;
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.get(&cairn.namespace(), &keys).await.end.good_pages, 6);
 }
 
 #[tokio::test]
 async fn case_18_usage_is_right_before_the_first_put_after_a_restart_and_nothing_overfills() {
     let rig = Rig::new(256, 100);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     for name in 0..11 {
         cairn.put(&namespace, &chain(&namespace, name, 8), Durability::Ssd).await;
@@ -101,14 +101,17 @@ async fn case_18_usage_is_right_before_the_first_put_after_a_restart_and_nothing
     let before = cairn.engine.stats().ssd;
     assert_eq!(before.pages, 88);
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let after = cairn.engine.stats().ssd;
     assert_eq!(before, after, "usage after the restart");
     assert_eq!(after.used_bytes, 88 * (PAGE_BYTES + 4096));
     // Filling on evicts instead of overfilling.
     let namespace = cairn.namespace();
     for name in 11..40 {
-        assert_eq!(cairn.put(&namespace, &chain(&namespace, name, 8), Durability::Ssd).await.durability, Durability::Ssd);
+        assert_eq!(
+            cairn.put(&namespace, &chain(&namespace, name, 8), Durability::Ssd).await.durability,
+            Durability::Ssd
+        );
         let ssd = cairn.engine.stats().ssd;
         assert!(ssd.used_bytes <= ssd.capacity_bytes);
         assert_eq!(ssd.used_bytes, ssd.pages * (PAGE_BYTES + 4096));
@@ -118,7 +121,7 @@ async fn case_18_usage_is_right_before_the_first_put_after_a_restart_and_nothing
 #[tokio::test]
 async fn what_was_cleared_stays_cleared_even_if_the_directory_is_lost() {
     let rig = Rig::new(64, 64);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let mut other = identity();
     other.model = "another".into();
@@ -129,11 +132,11 @@ async fn what_was_cleared_stays_cleared_even_if_the_directory_is_lost() {
     assert_eq!(cairn.engine.clear(&namespace).await.expect("cleared"), 12);
     assert_eq!(cairn.matched(&namespace, &cleared), 0);
     drop(cairn);
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.matched(&cairn.namespace(), &cleared), 0);
     drop(cairn);
     std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
-    let cairn = rig.open();
+    let cairn = rig.open().await;
     assert_eq!(cairn.matched(&cairn.namespace(), &cleared), 0);
     assert_eq!(cairn.get(&cairn.namespace_of(&other), &kept).await.end.good_pages, 12);
 }
@@ -143,7 +146,7 @@ async fn twenty_crashes_in_a_row_lose_nothing_that_was_acknowledged() {
     let rig = Rig::new(32, 512);
     let mut acknowledged = Vec::new();
     for round in 0..20 {
-        let cairn = rig.open();
+        let cairn = rig.open().await;
         let namespace = cairn.namespace();
         for keys in &acknowledged {
             let keys: &Vec<_> = keys;

@@ -12,7 +12,7 @@ use cairn_directory::{Directory, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings, GetEnd, GetOptions, Namespace, Put, PutReport};
 use cairn_policy::WritePolicy;
 use cairn_pool::{HugePages, PoolSettings};
-use cairn_ssd::{Device, FileDevice};
+use cairn_ssd::{Device, DeviceError, FileDevice};
 use cairn_testkit::payload;
 use tempfile::TempDir;
 
@@ -75,8 +75,15 @@ impl Rig {
         self.folder.path().join("directory")
     }
 
-    pub fn open(&self) -> Running {
-        let device = FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes).expect("the SSD file opens");
+    /// Opens an engine on the folder. Loads that the one before it left running end first: they hold its device.
+    pub async fn open(&self) -> Running {
+        let patience = Deadline::after(&*self.clock, Duration::from_secs(10));
+        let device = loop {
+            match FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes) {
+                Err(DeviceError::InUse { .. }) if !patience.passed(&*self.clock) => tokio::task::yield_now().await,
+                opened => break opened.expect("the SSD file opens"),
+            }
+        };
         self.open_on(Arc::new(device))
     }
 
