@@ -6,6 +6,9 @@
 //! ones are read and judged byte by byte, those that were not acknowledged too: they may be missing, but not wrong. At the end all are
 //! read. The SSD is large enough that nothing is evicted, so an acknowledged page that is missing was lost.
 //!
+//! A kill ends the process and not the kernel: what the server had handed to the kernel survives it, barrier or not. That a barrier is
+//! where it must be is shown by rigs that own the device.
+//!
 //! Everything random comes from one seed. Only the moments differ between two runs of a seed, by as much as the machine's timing does.
 
 use std::path::Path;

@@ -12,6 +12,7 @@ use cairn_bench::replay::{Plan, Report, replay};
 use cairn_bench::sizes::Sizes;
 use cairn_bench::{demo, figures, kill, progress, speed};
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 
 use args::{Command, DemoArgs, KillArgs, Program, ReplayArgs, SpeedArgs};
 
@@ -20,7 +21,7 @@ async fn main() -> ExitCode {
     let ran = tokio::select! {
         ran = run(Program::parse().command) => ran,
         // Dropping what runs ends the server and removes its folder.
-        _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),
+        () = interrupted() => Err(BenchError::Interrupted),
     };
     match ran {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,6 +29,17 @@ async fn main() -> ExitCode {
             eprintln!("cairn-bench: {}", error.chain());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Resolves at SIGINT or SIGTERM; never, if they can not be listened for: then they end the program as they always did.
+async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut term) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = term.recv() => {}
+        },
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -5,8 +5,13 @@
 
 use std::path::Path;
 
-use cairn_bench::kill;
+use cairn_bench::cairnd::{Cairnd, Recipe};
+use cairn_bench::dice::Dice;
+use cairn_bench::error::BenchError;
+use cairn_bench::kill::{self, BusyLoad};
 use cairn_bench::rigs::{self, RigRun};
+use cairn_bench::sizes::Sizes;
+use cairn_bench::store::Store;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable)
@@ -32,4 +37,20 @@ async fn every_page_acknowledged_as_durable_is_found_after_every_kill() {
     rigs::record(&record, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/rigs.json")).unwrap();
     assert_eq!(run.failures, 0, "{run:?}");
     assert!(run.verdict.acknowledged > 0, "nothing was acknowledged, so nothing was shown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rig_notices_when_acknowledged_pages_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = Sizes { page_bytes: 4096, dram_pages: 1000, ssd_pages: 1000 };
+    let recipe = Recipe::beside_this_program(&folder.path().join("data"), sizes.settings()).unwrap();
+    let load = BusyLoad { page_bytes: 4096, salt: 1, first_chain: 0, chains: 20 };
+    let cairnd = Cairnd::start(recipe).await.unwrap();
+    let (recipe, chains) = load.put_until_killed(cairnd, 5, &mut Dice::new(1)).await.unwrap();
+    std::fs::remove_dir_all(&recipe.folder).unwrap();
+    let cairnd = Cairnd::start(recipe).await.unwrap();
+    let store = Store::open(cairnd.endpoint(), 4096, 1).await.unwrap();
+    let verdict = kill::verify(&store, &chains).await.unwrap();
+    assert!(verdict.acknowledged >= 5, "{verdict:?}");
+    assert!(matches!(verdict.judge(), Err(BenchError::LostPages { .. })), "{verdict:?}");
 }

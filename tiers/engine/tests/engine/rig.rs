@@ -6,7 +6,8 @@ use std::time::Duration;
 use cairn_core::metrics::Metrics;
 use cairn_core::{
     ByteSize, Checksum, Clock, Deadline, Declared, Durability, Heads, Identity, KeyScheme, LayerRange, Moment,
-    NotStored, OsEntropy, PageKey, PageOutcome, Principal, ServerSecret, StateKind, Tier, chain_from_tokens,
+    NotStored, OsEntropy, PageKey, PageOutcome, Principal, ServerSecret, StateKind, StopReason, Tier,
+    chain_from_tokens,
 };
 use cairn_directory::{Directory, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings, GetEnd, GetOptions, Namespace, Put, PutReport};
@@ -178,13 +179,18 @@ impl Running {
     ) -> Got {
         let options = GetOptions { first_page, usable_pages, deadline };
         let mut get = self.engine.get_prefix(namespace, chain.to_vec(), options).expect("the get begins");
+        let planned: usize = get.planned_runs().iter().map(|(_, pages)| pages).sum();
         let mut tiers = Vec::new();
         while let Some(served) = get.next().await {
             assert_eq!(served.page, first_page + tiers.len(), "pages come in order");
             assert!(payload::is_right(chain[served.page].as_bytes(), 0, served.bytes.as_ref()), "wrong bytes");
             tiers.push(served.tier);
         }
-        Got { end: get.end(), tiers }
+        let end = get.end();
+        if matches!(end.stop, StopReason::EndOfChain | StopReason::MaxTokens | StopReason::NotStored) {
+            assert_eq!(tiers.len(), planned, "what the plan names is held: {end:?}");
+        }
+        Got { end, tiers }
     }
 
     /// Pages that a match finds.
