@@ -22,7 +22,6 @@ ALLOWED = {
 # External package -> the only packages that may use it.
 ONLY = {
     "rocksdb": {"cairn-directory"},
-    "memmap2": {"cairn-pool"},
     "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
     "axum": {"cairn-server"},
 }

@@ -11,6 +11,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use cairn_client::{Client, ClientOptions};
+use cairn_core::{Clock, SystemClock};
+use tempfile::TempDir;
 use thiserror::Error as ThisError;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
@@ -19,6 +21,8 @@ use tokio::time::{sleep, timeout};
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest orderly stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a killed server to be gone.
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts to reach a server that starts.
 const ATTEMPT_GAP: Duration = Duration::from_millis(10);
 
@@ -56,6 +60,15 @@ pub enum CairndError {
         /// The end of its log.
         log: String,
     },
+}
+
+/// A folder for the data of a server that nobody needs afterwards. Removed when dropped.
+///
+/// # Errors
+/// [`CairndError::Io`].
+pub fn temporary_folder() -> Result<TempDir, CairndError> {
+    let made = tempfile::Builder::new().prefix("cairn-bench-").tempdir();
+    made.map_err(io_at("make a temporary folder", &std::env::temp_dir()))
 }
 
 /// How to start a server.
@@ -172,7 +185,7 @@ impl Cairnd {
     /// [`CairndError::Io`] if the kernel refuses.
     pub async fn kill(mut self) -> Result<Recipe, CairndError> {
         self.child.kill().await.map_err(io_at("kill cairnd", &self.recipe.binary))?;
-        Ok(self.recipe)
+        Ok(self.recipe.clone())
     }
 
     /// Asks it to stop with SIGTERM and waits until it has.
@@ -187,6 +200,18 @@ impl Cairnd {
         }
         let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
         ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(io_at("stop cairnd", &self.recipe.binary))
+    }
+}
+
+impl Drop for Cairnd {
+    /// Kills, and waits until it is gone, so that whoever removes the folder next finds nobody writing there.
+    fn drop(&mut self) {
+        let clock = SystemClock::start();
+        // It may have ended already.
+        let _ = self.child.start_kill();
+        while matches!(self.child.try_wait(), Ok(None)) && clock.now().since_start() < DROP_TIMEOUT {
+            std::thread::yield_now();
+        }
     }
 }
 

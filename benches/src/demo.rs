@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use cairn_client::{Client, ClientOptions};
 use cairn_core::Durability;
 
-use crate::cairnd::{Cairnd, Recipe};
+use crate::cairnd::{Cairnd, Recipe, temporary_folder};
 use crate::dice::Dice;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::kill::{BusyLoad, PutChain, Verdict, verify};
 use crate::load::{Load, Source};
 use crate::progress;
@@ -51,11 +51,7 @@ pub struct Demo {
 /// Anything that goes wrong, and any promise that is broken.
 pub async fn run(demo: &Demo) -> Result<()> {
     let load = announce(demo)?;
-    let folder = tempfile::tempdir().map_err(|source| BenchError::File {
-        action: "make a temporary folder",
-        path: std::env::temp_dir(),
-        source,
-    })?;
+    let folder = temporary_folder()?;
     let recipe = Recipe::beside_this_program(&folder.path().join("data"), demo.sizes.settings())?;
     let cairnd = Cairnd::start(recipe).await?;
     let plan = Plan {

@@ -5,7 +5,7 @@ mod args;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cairn_bench::cairnd::{Cairnd, Recipe};
+use cairn_bench::cairnd::{Cairnd, Recipe, temporary_folder};
 use cairn_bench::error::{BenchError, Result};
 use cairn_bench::load::{Load, Source};
 use cairn_bench::replay::{Plan, Report, replay};
@@ -89,7 +89,7 @@ async fn replay_against(args: &ReplayArgs, load: &Load, endpoint: &str) -> Resul
 }
 
 async fn replay_against_own(args: &ReplayArgs, load: &Load) -> Result<Report> {
-    let temporary = tempfile::tempdir().map_err(file_error("make a temporary folder", &std::env::temp_dir()))?;
+    let temporary = temporary_folder()?;
     let folder = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     let sizes = Sizes { page_bytes: args.page_bytes.0, dram_pages: args.dram_pages, ssd_pages: args.ssd_pages };
     let mut settings = sizes.settings();
@@ -119,7 +119,7 @@ async fn run_speed(args: &SpeedArgs) -> Result<()> {
 async fn run_kill(args: &KillArgs) -> Result<()> {
     let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("seed {seed}");
-    let temporary = tempfile::tempdir().map_err(file_error("make a temporary folder", &std::env::temp_dir()))?;
+    let temporary = temporary_folder()?;
     let run = kill::run(&temporary.path().join("data"), args.kills, seed).await?;
     let verdict = run.verdict;
     println!(

@@ -13,7 +13,7 @@ use cairn_testkit::payload;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::cairnd::{Cairnd, Recipe};
+use crate::cairnd::{Cairnd, Recipe, temporary_folder};
 use crate::error::{BenchError, Result};
 use crate::figures::Figure;
 use crate::machine::{loopback_stream, processor_time};
@@ -47,11 +47,7 @@ const REST_PERCENT_MAX: f64 = 1.0;
 /// # Errors
 /// Whatever keeps a figure from being measured. A missed budget is in the figure, not an error.
 pub async fn measure() -> Result<Vec<Figure>> {
-    let folder = tempfile::tempdir().map_err(|source| BenchError::File {
-        action: "make a temporary folder",
-        path: std::env::temp_dir(),
-        source,
-    })?;
+    let folder = temporary_folder()?;
     // Room for the hot prefix and two put beside it; older puts are evicted, as in a cache that is full.
     let sizes = Sizes { page_bytes: PAGE_BYTES, dram_pages: 4 * PAGES, ssd_pages: PAGES };
     let mut settings = sizes.settings();

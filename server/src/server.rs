@@ -28,6 +28,8 @@ use crate::door::Door;
 use crate::http::{self, Shown, Stopping};
 use crate::storage::{self, Storage, StorageError};
 
+/// Largest HTTP/2 frame that clients may send: fewer, larger frames cost less for page bytes.
+const FRAME_BYTES_MAX: u32 = 256 << 10;
 /// Connections of the metrics port: a few scrapers and probes.
 const METRICS_CONNECTIONS_MAX: u64 = 32;
 /// A connection that does not answer a ping this long after ...
@@ -231,6 +233,7 @@ async fn serve(
         .max_concurrent_streams(u32::try_from(limits.streams_max).unwrap_or(u32::MAX))
         .initial_stream_window_size(window(limits.stream_window_bytes.0))
         .initial_connection_window_size(window(limits.connection_window_bytes.0))
+        .max_frame_size(FRAME_BYTES_MAX)
         .http2_max_header_list_size(window(limits.header_bytes_max.0))
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))

@@ -96,7 +96,8 @@ pub enum DeviceError {
     },
     /// The filesystem has no room for the file.
     #[error(
-        "the filesystem has no room for the ssd file; make room or configure it smaller path={} wanted_bytes={wanted_bytes} free_bytes={free_bytes}",
+        "the filesystem has no room for the ssd file; make room or configure it smaller \
+         path={} wanted_bytes={wanted_bytes} free_bytes={free_bytes}",
         path.display()
     )]
     NoSpace {

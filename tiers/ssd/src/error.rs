@@ -34,12 +34,14 @@ pub enum SsdError {
     },
     /// Neither superblock can be read.
     #[error(
-        "neither superblock of the ssd file is readable, so none of its pages can be trusted; it was not touched; move it away to start empty"
+        "neither superblock of the ssd file is readable, so none of its pages can be trusted; it was not touched; \
+         move it away to start empty"
     )]
     SuperblocksDamaged,
     /// The device is smaller than it was.
     #[error(
-        "the ssd tier does not shrink; configure at least its size, or move the file away to start empty device_bytes={device_bytes} formatted_bytes={formatted_bytes}"
+        "the ssd tier does not shrink; configure at least its size, or move the file away to start empty \
+         device_bytes={device_bytes} formatted_bytes={formatted_bytes}"
     )]
     Smaller {
         /// Size of the device.
