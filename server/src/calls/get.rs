@@ -88,7 +88,7 @@ impl Serving {
 
     /// The deadline has passed and the client has not read what it was sent. The page under way, and those whose last part still
     /// waits, were never delivered.
-    fn cut(&self, outlet: &Outlet<v1::GetPrefixResponse>) -> GetEnd {
+    fn cut(&mut self, outlet: &Outlet<v1::GetPrefixResponse>) -> GetEnd {
         let mut undelivered = 1;
         for unread in outlet.take_back() {
             match unread.step {
@@ -96,7 +96,7 @@ impl Serving {
                 _ => outlet.add(unread),
             }
         }
-        GetEnd { good_pages: self.get.end().good_pages.saturating_sub(undelivered), stop: StopReason::Deadline }
+        GetEnd { good_pages: self.get.cut().good_pages.saturating_sub(undelivered), stop: StopReason::Deadline }
     }
 
     fn plan(&self) -> v1::GetPlan {

@@ -5,7 +5,7 @@
 //! sealed before stay. Answers wait in a queue of at most one an asked page, so a client may read them when it likes.
 
 use cairn_core::metrics::Call;
-use cairn_core::{Checksum, Deadline, Durability, Error, ErrorKind, NotStored, PageOutcome, Result};
+use cairn_core::{Checksum, Deadline, Durability, Error, ErrorKind, PageOutcome, Result};
 use cairn_engine::{Put, PutReport};
 use cairn_pool::PageBufMut;
 use cairn_proto::v1;
@@ -117,8 +117,8 @@ impl House {
         };
         let mut receiving = self.begin_put(visit, incoming, outlet, begin)?;
         receiving.tell_plan();
-        let in_time = receiving.receive_pages().await?;
-        Ok(receiving.finish(in_time).await)
+        receiving.receive_pages().await?;
+        Ok(receiving.finish().await)
     }
 
     fn begin_put<'a>(
@@ -156,15 +156,14 @@ impl Receiving<'_> {
         self.answers.outlet.add(step(Step::Plan(v1::PutPlan { needed })));
     }
 
-    /// Takes parts until the client has sent all (true) or the deadline has passed (false).
-    async fn receive_pages(&mut self) -> Result<bool, Broken> {
+    /// Takes parts until the client has sent all or the deadline has passed.
+    async fn receive_pages(&mut self) -> Result<(), Broken> {
         let mut filling: Option<Filling> = None;
         loop {
             let part = match self.next().await? {
                 Next::Part(part) => part,
                 // An unfinished page goes back to the pool with `filling`.
-                Next::End => return Ok(true),
-                Next::Late => return Ok(false),
+                Next::End | Next::Late => return Ok(()),
             };
             let mut current = match filling.take() {
                 Some(current) => current,
@@ -246,16 +245,12 @@ impl Receiving<'_> {
     }
 
     /// Waits for the durability that was asked for, tells what has not been told, and adds up.
-    async fn finish(self, in_time: bool) -> v1::PutDone {
+    async fn finish(self) -> v1::PutDone {
         let Self { put, mut answers, .. } = self;
         let PutReport { outcomes, good_pages, durability } = put.finish().await;
         let durability = v1::Durability::number(durability);
         let mut done = v1::PutDone { good_pages: good_pages as u64, durability, ..Default::default() };
         for (page, outcome) in outcomes.into_iter().enumerate() {
-            let outcome = match outcome {
-                PageOutcome::NotStored(NotStored::NotSent) if !in_time => PageOutcome::NotStored(NotStored::Deadline),
-                other => other,
-            };
             match outcome {
                 PageOutcome::Stored(_) => done.stored += 1,
                 PageOutcome::Present(_) => done.present += 1,

@@ -156,6 +156,14 @@ impl Get {
         None
     }
 
+    /// Ends the get because its deadline has passed while its reader was busy elsewhere. Lets go of everything.
+    pub fn cut(&mut self) -> GetEnd {
+        if self.end.is_none() {
+            self.stop(StopReason::Deadline);
+        }
+        self.end()
+    }
+
     /// How the get ended; before [`Get::next`] has returned `None`, how it would end if the deadline passed now.
     pub fn end(&self) -> GetEnd {
         GetEnd { good_pages: self.next, stop: self.end.unwrap_or(StopReason::Deadline) }

@@ -162,6 +162,7 @@ impl Put {
 
     /// Ends the put: waits until every page that must be durable is, or the deadline has passed.
     pub async fn finish(mut self) -> PutReport {
+        let unsent = if self.deadline.passed(&*self.shared.clock) { NotStored::Deadline } else { NotStored::NotSent };
         self.send_postponed().await;
         for (page, answered) in std::mem::take(&mut self.pending) {
             let left = self.deadline.remaining(&*self.shared.clock);
@@ -170,7 +171,7 @@ impl Put {
             }
         }
         let outcomes: Vec<PageOutcome> =
-            self.outcomes.iter().map(|outcome| outcome.unwrap_or(PageOutcome::NotStored(NotStored::NotSent))).collect();
+            self.outcomes.iter().map(|outcome| outcome.unwrap_or(PageOutcome::NotStored(unsent))).collect();
         self.count(&outcomes);
         let reached: Vec<Durability> = outcomes.iter().map_while(|outcome| reached(*outcome)).collect();
         PutReport {

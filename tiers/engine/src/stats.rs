@@ -1,6 +1,7 @@
 //! What the engine holds, at one moment.
 
-use cairn_core::Tier;
+use cairn_core::{ByteSize, Tier};
+use cairn_pool::BackingBytes;
 
 use crate::engine::Engine;
 use crate::recovery::Recovery;
@@ -56,7 +57,7 @@ impl Engine {
                 used_bytes: shared.tier.used_bytes(),
                 pages: ssd_pages,
             },
-            dram_backing: shared.pool.backing().to_string(),
+            dram_backing: in_words(&shared.pool.backing()),
             ssd_backing: shared.tier.describe().to_owned(),
             write_quarantined: shared.is_write_quarantined(),
             entries,
@@ -70,4 +71,19 @@ impl Engine {
         shared.metrics.namespaces.set(gauge(stats.namespaces));
         stats
     }
+}
+
+/// Such as `1GiB 4 KiB pages`; each kind of memory that there is any of.
+fn in_words(backing: &BackingBytes) -> String {
+    let kinds = [
+        (backing.hugetlb_bytes, "reserved huge pages"),
+        (backing.thp_bytes, "transparent huge pages"),
+        (backing.small_bytes, "4 KiB pages"),
+    ];
+    let there: Vec<String> = kinds
+        .iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, kind)| format!("{} {kind}", ByteSize(*bytes)))
+        .collect();
+    there.join(", ")
 }

@@ -58,8 +58,8 @@ async fn case_01_a_page_that_was_never_committed_ends_the_prefix_before_it() {
     {
         // The client reserves page 10, fills half of it, and is gone.
         let mut put = cairn.begin(&namespace, &keys, Durability::Memory);
-        for page in 0..10 {
-            assert!(send(&mut put, page, &keys[page]).await);
+        for (page, key) in keys.iter().enumerate().take(10) {
+            assert!(send(&mut put, page, key).await);
         }
         let mut frame = put.reserve(10).await.expect("a frame");
         frame[..4096].fill(0xab);

@@ -17,12 +17,12 @@ use cairn_ssd::{Device, DeviceError, FileDevice};
 use cairn_testkit::payload;
 use tempfile::TempDir;
 
-pub const PAGE_BYTES: u64 = 8192;
-pub const PAGE_TOKENS: u32 = 16;
+pub(crate) const PAGE_BYTES: u64 = 8192;
+pub(crate) const PAGE_TOKENS: u32 = 16;
 
 /// Time from tokio, so that a test with paused time reaches its deadlines at once.
 #[derive(Debug)]
-pub struct TokioClock(tokio::time::Instant);
+pub(crate) struct TokioClock(tokio::time::Instant);
 
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
@@ -31,16 +31,16 @@ impl Clock for TokioClock {
 }
 
 /// A data folder and the settings that engines on it are opened with.
-pub struct Rig {
-    pub folder: TempDir,
-    pub settings: EngineSettings,
-    pub ssd_bytes: u64,
+pub(crate) struct Rig {
+    pub(crate) folder: TempDir,
+    pub(crate) settings: EngineSettings,
+    pub(crate) ssd_bytes: u64,
     clock: Arc<dyn Clock>,
 }
 
 impl Rig {
     /// A rig with room for so many pages of `PAGE_BYTES` in DRAM and on the SSD.
-    pub fn new(dram_pages: u64, ssd_pages: u64) -> Self {
+    pub(crate) fn new(dram_pages: u64, ssd_pages: u64) -> Self {
         // A slot is a header of 4 KiB and the page; regions of 64 slots, and their own header.
         let slot = PAGE_BYTES + 4096;
         let per_region = ssd_pages.min(64);
@@ -68,16 +68,16 @@ impl Rig {
         }
     }
 
-    pub fn ssd_path(&self) -> std::path::PathBuf {
+    pub(crate) fn ssd_path(&self) -> std::path::PathBuf {
         self.folder.path().join("pages")
     }
 
-    pub fn directory_path(&self) -> std::path::PathBuf {
+    pub(crate) fn directory_path(&self) -> std::path::PathBuf {
         self.folder.path().join("directory")
     }
 
     /// Opens an engine on the folder. Loads that the one before it left running end first: they hold its device.
-    pub async fn open(&self) -> Running {
+    pub(crate) async fn open(&self) -> Running {
         let patience = Deadline::after(&*self.clock, Duration::from_secs(10));
         let device = loop {
             match FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes) {
@@ -88,7 +88,7 @@ impl Rig {
         self.open_on(Arc::new(device))
     }
 
-    pub fn open_on(&self, device: Arc<dyn Device>) -> Running {
+    pub(crate) fn open_on(&self, device: Arc<dyn Device>) -> Running {
         let directory: Arc<dyn Directory> =
             Arc::new(RocksDirectory::open(&self.directory_path()).expect("the directory opens"));
         let registry = prometheus::Registry::new();
@@ -111,46 +111,46 @@ impl Rig {
 }
 
 /// An open engine.
-pub struct Running {
-    pub engine: Arc<Engine>,
-    pub metrics: Arc<Metrics>,
+pub(crate) struct Running {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
 }
 
 /// What a get returned.
 #[derive(Debug)]
-pub struct Got {
-    pub end: GetEnd,
-    pub tiers: Vec<Tier>,
+pub(crate) struct Got {
+    pub(crate) end: GetEnd,
+    pub(crate) tiers: Vec<Tier>,
 }
 
 impl Running {
-    pub fn deadline(&self) -> Deadline {
+    pub(crate) fn deadline(&self) -> Deadline {
         Deadline::after(&*self.clock, Duration::from_secs(5))
     }
 
-    pub fn deadline_in(&self, budget: Duration) -> Deadline {
+    pub(crate) fn deadline_in(&self, budget: Duration) -> Deadline {
         Deadline::after(&*self.clock, budget)
     }
 
-    pub fn namespace(&self) -> Arc<Namespace> {
+    pub(crate) fn namespace(&self) -> Arc<Namespace> {
         self.namespace_of(&identity())
     }
 
-    pub fn namespace_of(&self, identity: &Identity) -> Arc<Namespace> {
+    pub(crate) fn namespace_of(&self, identity: &Identity) -> Arc<Namespace> {
         self.engine.open_namespace(&Principal::local(), identity).expect("the namespace opens")
     }
 
-    pub fn begin(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> Put {
+    pub(crate) fn begin(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> Put {
         self.engine.begin_put(namespace, chain.to_vec(), durability, self.deadline()).expect("the put begins")
     }
 
     /// Puts every page of `chain` that is needed.
-    pub async fn put(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> PutReport {
+    pub(crate) async fn put(&self, namespace: &Arc<Namespace>, chain: &[PageKey], durability: Durability) -> PutReport {
         self.put_until(namespace, chain, durability, self.deadline()).await
     }
 
-    pub async fn put_until(
+    pub(crate) async fn put_until(
         &self,
         namespace: &Arc<Namespace>,
         chain: &[PageKey],
@@ -165,11 +165,11 @@ impl Running {
     }
 
     /// Gets the longest prefix and checks every byte of it.
-    pub async fn get(&self, namespace: &Arc<Namespace>, chain: &[PageKey]) -> Got {
+    pub(crate) async fn get(&self, namespace: &Arc<Namespace>, chain: &[PageKey]) -> Got {
         self.get_with(namespace, chain, 0, u64::MAX, self.deadline()).await
     }
 
-    pub async fn get_with(
+    pub(crate) async fn get_with(
         &self,
         namespace: &Arc<Namespace>,
         chain: &[PageKey],
@@ -194,12 +194,12 @@ impl Running {
     }
 
     /// Pages that a match finds.
-    pub fn matched(&self, namespace: &Namespace, chain: &[PageKey]) -> usize {
+    pub(crate) fn matched(&self, namespace: &Namespace, chain: &[PageKey]) -> usize {
         self.engine.match_prefix(namespace, chain, u64::MAX).expect("the match is answered").pages
     }
 
     /// Waits until everything that was offered to the SSD has been written: a durable put of one more page ends behind it.
-    pub async fn written(&self, namespace: &Arc<Namespace>) {
+    pub(crate) async fn written(&self, namespace: &Arc<Namespace>) {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(u32::MAX / 2);
         let tail = chain(namespace, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed), 1);
         assert_eq!(self.put(namespace, &tail, Durability::Ssd).await.durability, Durability::Ssd);
@@ -207,7 +207,7 @@ impl Running {
 }
 
 /// Sends the bytes of one page; false if the engine has no use for them.
-pub async fn send(put: &mut Put, page: usize, key: &PageKey) -> bool {
+pub(crate) async fn send(put: &mut Put, page: usize, key: &PageKey) -> bool {
     let mut frame = match put.reserve(page).await {
         Ok(frame) => frame,
         Err(NotStored::ParentMissing | NotStored::NoSpace) => return false,
@@ -219,13 +219,13 @@ pub async fn send(put: &mut Put, page: usize, key: &PageKey) -> bool {
 }
 
 /// A chain of `pages` pages of its own.
-pub fn chain(namespace: &Namespace, name: u32, pages: usize) -> Vec<PageKey> {
+pub(crate) fn chain(namespace: &Namespace, name: u32, pages: usize) -> Vec<PageKey> {
     let tokens: Vec<u32> = (0..pages as u32 * PAGE_TOKENS).map(|at| if at == 0 { name } else { at }).collect();
     chain_from_tokens(namespace.id(), &tokens, PAGE_TOKENS, &[]).expect("a chain")
 }
 
 /// The first `shared` pages of `base`, and `pages` more of its own.
-pub fn branch(namespace: &Namespace, base: &[PageKey], shared: usize, name: u32, pages: usize) -> Vec<PageKey> {
+pub(crate) fn branch(namespace: &Namespace, base: &[PageKey], shared: usize, name: u32, pages: usize) -> Vec<PageKey> {
     let mut keys = base[..shared].to_vec();
     for page in 0..pages as u32 {
         keys.push(PageKey::of_tokens(namespace.id(), keys.last(), &[name, page], &[]));
@@ -234,7 +234,7 @@ pub fn branch(namespace: &Namespace, base: &[PageKey], shared: usize, name: u32,
 }
 
 /// An identity whose pages have `PAGE_BYTES`.
-pub fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     Identity {
         model: "qwen3-8b".into(),
         model_revision: "r1".into(),
