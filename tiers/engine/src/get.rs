@@ -197,7 +197,11 @@ impl Get {
             }
             if let Planned::Ssd(_) = planned {
                 // The wanted page moves into its load; a load in flight is joined.
-                let Planned::Ssd(wanted) = std::mem::replace(planned, Planned::Loading(Ticket::none())) else { break };
+                let Planned::Ssd(wanted) =
+                    std::mem::replace(planned, Planned::Loading(Ticket::answered(Loaded::ReadFailed)))
+                else {
+                    break;
+                };
                 *planned = Planned::Loading(load::start(&self.shared, &self.namespace, wanted, self.deadline));
             }
             loading += u64::from(matches!(planned, Planned::Loading(_)));

@@ -31,8 +31,10 @@ pub struct Put {
     deadline: Deadline,
     started: Moment,
     outcomes: Vec<Option<PageOutcome>>,
-    /// Present pages that a needed page follows: they stay until the put ends, so that the needed page finds its parent.
+    /// Present pages that a needed page follows: they stay while memory lasts, so that the needed page finds its parent.
     held: Vec<Held>,
+    /// The page committed last, the next one's parent: likewise.
+    last: Option<SealedPage>,
     /// Pages on their way to the SSD, and where the answer will come.
     pending: Vec<(usize, oneshot::Receiver<bool>)>,
     /// Pages that the write queue had no room for yet; in prefix order.
@@ -89,6 +91,7 @@ impl Engine {
             deadline,
             started: shared.clock.now(),
             held: Vec::new(),
+            last: None,
             pending: Vec::new(),
             postponed: VecDeque::new(),
         };
@@ -128,6 +131,12 @@ impl Put {
         if !self.parent_is_there(page) {
             return Err(self.give_up(page, NotStored::ParentMissing));
         }
+        if let Some(frame) = room::frame_now(&self.shared, &self.namespace) {
+            return Ok(frame);
+        }
+        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines.
+        self.last = None;
+        self.held.clear();
         match room::frame(&self.shared, &self.namespace, self.deadline).await {
             Some(frame) => Ok(frame),
             None => Err(self.give_up(page, NotStored::NoSpace)),
@@ -142,7 +151,7 @@ impl Put {
         let Some(name) = self.name(page) else {
             return PageOutcome::NotStored(NotStored::NotSent);
         };
-        let published = self.shared.catalogue.lock().publish(&name, sealed);
+        let published = self.shared.catalogue.lock().publish(&name, sealed.clone());
         let outcome = match published {
             Published::ParentMissing => {
                 return PageOutcome::NotStored(self.give_up(page, NotStored::ParentMissing));
@@ -154,6 +163,7 @@ impl Put {
             }
         };
         self.outcomes[page] = Some(outcome);
+        self.last = Some(sealed);
         if self.shared.settings.write_policy.admits(self.asked) {
             self.send_to_ssd(page);
         }

@@ -14,14 +14,24 @@ pub(crate) async fn frame(shared: &Shared, namespace: &Namespace, deadline: Dead
         // Listening starts before the look, so that a frame that comes back in between is not missed.
         let mut freed = pin!(shared.pool.freed().notified());
         freed.as_mut().enable();
-        if let Some(frame) = shared.pool.reserve(namespace.tenant_no(), namespace.page_bytes()) {
+        if let Some(frame) = frame_now(shared, namespace) {
             return Some(frame);
-        }
-        if evict(shared, namespace) {
-            continue;
         }
         let left = deadline.remaining(&*shared.clock);
         if left.is_zero() || tokio::time::timeout(left, freed).await.is_err() {
+            return None;
+        }
+    }
+}
+
+/// Takes a frame for a page of `namespace` if there is one, or one can be freed, without waiting.
+pub(crate) fn frame_now(shared: &Shared, namespace: &Namespace) -> Option<PageBufMut> {
+    loop {
+        if let Some(frame) = shared.pool.reserve(namespace.tenant_no(), namespace.page_bytes()) {
+            return Some(frame);
+        }
+        // Another caller may be faster to the frame that this frees; each round takes a page out of DRAM, so the rounds come to an end.
+        if !evict(shared, namespace) {
             return None;
         }
     }

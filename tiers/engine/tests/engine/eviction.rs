@@ -156,3 +156,23 @@ proptest! {
         });
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn puts_that_crowd_a_small_pool_do_not_lose_their_own_pages_and_do_not_stall() {
+    // The write queue may hold more than all of DRAM.
+    let mut rig = Rig::new(24, 2048);
+    rig.settings.write_behind_bytes = 1 << 30;
+    let cairn = std::sync::Arc::new(rig.open().await);
+    let namespace = cairn.namespace();
+    let mut puts = tokio::task::JoinSet::new();
+    for name in 0..40 {
+        let (cairn, namespace) = (std::sync::Arc::clone(&cairn), std::sync::Arc::clone(&namespace));
+        puts.spawn(async move {
+            let keys = chain(&namespace, name, 30);
+            cairn.put(&namespace, &keys, Durability::Memory).await.good_pages
+        });
+    }
+    while let Some(good_pages) = puts.join_next().await {
+        assert_eq!(good_pages.expect("a put"), 30);
+    }
+}
