@@ -152,7 +152,7 @@ async fn a_damaged_page_that_is_also_in_dram_is_served_from_there() {
 async fn case_14_a_put_that_fails_on_the_disk_is_told_so_and_leaves_nothing_there() {
     let rig = Rig::new(64, 64);
     let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
-    let cairn = rig.open_on(device.clone());
+    let cairn = rig.open_on(device.clone()).await;
     let namespace = cairn.namespace();
     let safe = chain(&namespace, 1, 4);
     assert_eq!(cairn.put(&namespace, &safe, Durability::Ssd).await.durability, Durability::Ssd);
@@ -166,7 +166,7 @@ async fn case_14_a_put_that_fails_on_the_disk_is_told_so_and_leaves_nothing_ther
     assert_eq!(cairn.get(&namespace, &safe).await.end.good_pages, 4);
     drop(cairn);
     // After a restart the failed pages are a miss, the others are there, and puts work again.
-    let cairn = rig.open_on(device);
+    let cairn = rig.open_on(device).await;
     let namespace = cairn.namespace();
     assert_eq!(cairn.get(&namespace, &failed).await.end.stop, StopReason::NotStored);
     assert_eq!(cairn.get(&namespace, &safe).await.tiers, vec![Tier::Ssd; 4]);
@@ -177,7 +177,7 @@ async fn case_14_a_put_that_fails_on_the_disk_is_told_so_and_leaves_nothing_ther
 async fn a_failed_barrier_acknowledges_nothing_and_is_not_repeated() {
     let rig = Rig::new(64, 64);
     let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
-    let cairn = rig.open_on(device.clone());
+    let cairn = rig.open_on(device.clone()).await;
     let namespace = cairn.namespace();
     cairn.written(&namespace).await;
     device.inject(Fault::FailBarrier);

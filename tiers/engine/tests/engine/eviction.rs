@@ -111,7 +111,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Random puts of branching chains into tiny tiers, gets and crashes: every byte is right, a get returns all that it planned, and
     /// nothing lies behind a gap.

@@ -9,7 +9,7 @@ use cairn_core::{
     NotStored, OsEntropy, PageKey, PageOutcome, Principal, ServerSecret, StateKind, StopReason, Tier,
     chain_from_tokens,
 };
-use cairn_directory::{Directory, RocksDirectory};
+use cairn_directory::{Directory, DirectoryError, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings, GetEnd, GetOptions, Namespace, Put, PutReport};
 use cairn_policy::WritePolicy;
 use cairn_pool::{HugePages, PoolSettings};
@@ -78,19 +78,25 @@ impl Rig {
 
     /// Opens an engine on the folder. Loads that the one before it left running end first: they hold its device.
     pub(crate) async fn open(&self) -> Running {
-        let patience = Deadline::after(&*self.clock, Duration::from_secs(10));
-        let device = loop {
-            match FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes) {
-                Err(DeviceError::InUse { .. }) if !patience.passed(&*self.clock) => tokio::task::yield_now().await,
-                opened => break opened.expect("the SSD file opens"),
-            }
-        };
-        self.open_on(Arc::new(device))
+        let busy = |error: &DeviceError| matches!(error, DeviceError::InUse { .. });
+        let device = self.patiently(|| FileDevice::open_or_create(&self.ssd_path(), self.ssd_bytes), busy).await;
+        self.open_on(Arc::new(device)).await
     }
 
-    pub(crate) fn open_on(&self, device: Arc<dyn Device>) -> Running {
-        let directory: Arc<dyn Directory> =
-            Arc::new(RocksDirectory::open(&self.directory_path()).expect("the directory opens"));
+    async fn patiently<T, E: std::fmt::Debug>(&self, open: impl Fn() -> Result<T, E>, busy: impl Fn(&E) -> bool) -> T {
+        let patience = Deadline::after(&*self.clock, Duration::from_secs(10));
+        loop {
+            match open() {
+                Err(error) if busy(&error) && !patience.passed(&*self.clock) => tokio::task::yield_now().await,
+                opened => return opened.expect("it opens"),
+            }
+        }
+    }
+
+    pub(crate) async fn open_on(&self, device: Arc<dyn Device>) -> Running {
+        let busy = |error: &DirectoryError| matches!(error, DirectoryError::Locked { .. });
+        let directory = self.patiently(|| RocksDirectory::open(&self.directory_path()), busy).await;
+        let directory: Arc<dyn Directory> = Arc::new(directory);
         let registry = prometheus::Registry::new();
         let metrics = Arc::new(Metrics::new(&registry).expect("metrics register once"));
         let engine = Engine::open(
