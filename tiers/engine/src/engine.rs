@@ -9,8 +9,8 @@ use cairn_core::{
     Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics,
 };
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
-use cairn_pool::{PageBufMut, Pool, SealedPage};
-use cairn_ssd::{ReadQueue, SsdComponents, SsdError, SsdTier};
+use cairn_pool::{Pool, SealedPage};
+use cairn_ssd::{IoSettings, PageIo, SsdComponents, SsdError, SsdTier};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
@@ -42,8 +42,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pool: Pool,
     pub(crate) tier: Arc<SsdTier>,
-    pub(crate) reads: ReadQueue<PageBufMut>,
-    /// Places in the read queue; a load takes one before it submits.
+    /// Moves pages between memory and the SSD.
+    pub(crate) pages: PageIo,
+    /// Places in the line of reads; a load takes one before it submits.
     pub(crate) read_places: Semaphore,
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) namespaces: Namespaces,
@@ -79,7 +80,9 @@ impl Engine {
         metrics.recovered_pages.set(i64::try_from(recovery.pages).unwrap_or(i64::MAX));
         metrics.recovery_seconds.observe(recovery.took.as_secs_f64());
         let tier = Arc::new(tier);
-        let reads = ReadQueue::start(Arc::clone(&tier), settings.read_threads, settings.read_queue)?;
+        let io =
+            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
+        let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Semaphore::new(settings.read_queue);
         let queue = WriteQueue::new(settings.write_behind_bytes);
         let shared = Arc::new(Shared {
@@ -89,7 +92,7 @@ impl Engine {
             metrics,
             pool,
             tier,
-            reads,
+            pages,
             read_places,
             directory,
             namespaces,

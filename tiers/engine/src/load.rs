@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use cairn_core::metrics::IoClass;
 use cairn_core::{Deadline, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{PageBufMut, SealedPage};
@@ -121,12 +122,12 @@ enum ReadEnd {
     Closed,
 }
 
-/// Reads through the queue; waits for a place in it.
+/// Reads from the SSD; waits for a place in the line.
 async fn read(shared: &Shared, job: ReadJob<PageBufMut>) -> Result<PageBufMut, ReadEnd> {
-    // As many permits as the queue has places, so the queue is never found full.
+    // As many permits as the line has places, so it is never found full.
     let Ok(_place) = shared.read_places.acquire().await else { return Err(ReadEnd::Closed) };
-    match shared.reads.submit(job) {
+    match shared.pages.read(IoClass::Demand, job) {
         Submitted::Queued(reply) => reply.await.map_err(|_| ReadEnd::Closed)?.map_err(ReadEnd::Fault),
-        Submitted::Full(_) => Err(ReadEnd::Closed),
+        Submitted::Full => Err(ReadEnd::Closed),
     }
 }

@@ -1,7 +1,8 @@
 //! Reading every page's header, for a rebuild of a lost directory.
 
-use cairn_core::{HEADER_BYTES, HeaderFault, PageHeader, SlotId};
+use cairn_core::{HeaderFault, PageHeader, SlotId};
 
+use crate::block::Block;
 use crate::layout::slot_bytes;
 use crate::region::Cut;
 use crate::tier::SsdTier;
@@ -39,7 +40,7 @@ impl SsdTier {
     }
 
     fn scan_region(&self, region: u32, cut_bytes: u64, visit: &mut dyn FnMut(PageHeader), report: &mut ScanReport) {
-        let mut block = [0; HEADER_BYTES];
+        let mut block = Block::empty();
         for slot in 0..self.layout.slots(cut_bytes) {
             let slot = SlotId { region, slot };
             let Some(at) = self.layout.slot_at(slot, cut_bytes) else { return };
@@ -47,7 +48,7 @@ impl SsdTier {
                 report.unreadable_slots += 1;
                 continue;
             }
-            match PageHeader::decode(&block, &self.header_key, self.device, slot) {
+            match PageHeader::decode(block.array(), &self.header_key, self.device, slot) {
                 // A header of another length is left from a time when the region was cut otherwise.
                 Ok(header) if slot_bytes(header.payload_bytes) == Some(cut_bytes) => {
                     report.pages += 1;

@@ -6,11 +6,12 @@
 use cairn_core::{DeviceId, Generation, HeaderKey};
 use parking_lot::Mutex;
 
+use crate::block::Block;
 use crate::device::DeviceError;
 use crate::disk::Disk;
 use crate::error::SsdError;
 use crate::layout::{Layout, SUPERBLOCKS_AT};
-use crate::sector::{self, Block, Sector, VERSION};
+use crate::sector::{self, Sector, VERSION};
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
 /// How far the generation limit is raised at a time: two small writes for so many pages, and so many numbers lost by a crash, of 2^64.
@@ -163,7 +164,7 @@ impl State {
 
 fn read_copies(disk: &Disk) -> [Half; 2] {
     SUPERBLOCKS_AT.map(|at| {
-        let mut block = sector::EMPTY;
+        let mut block = Block::empty();
         match disk.read(at, &mut [&mut block]) {
             Ok(()) => Superblock::decode(&block),
             Err(error) => Half::Unreadable(error),
