@@ -1,11 +1,12 @@
-//! How fast pages of 2.25 MiB come from and go to this disk, beside `fio` with the same size, depth and kind of memory.
+//! How fast pages of 2.25 MiB come from and go to this disk, beside `fio` with the same size and kind of memory: at the same
+//! depth, and at the best of the depths 1, 8 and 32.
 //!
 //! ```text
 //! cargo run --release -p cairn-ssd --example ssd_speed -- FOLDER [ROUNDS]
 //! ```
 //!
-//! FOLDER is on the disk to be measured; 2 x 2.2 GiB are written there and removed again. Each round measures everything in turn, so that a
-//! noisy neighbour meets all alike; the median of the rounds is printed, and the ratio of the two medians. Reads are verified: header
+//! FOLDER is on the disk to be measured; 2 x 2.2 GiB are written there and removed again. Each round measures both sides in turn, so that a
+//! noisy neighbour meets them alike; medians of the rounds are printed, of either side and of the ratio. Reads are verified: header
 //! and payload. Without `fio` only our side is printed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that can not go on says so by panicking")]
 
@@ -31,35 +32,57 @@ const REGION_BYTES: u64 = 64 << 20;
 const FILE_BYTES: u64 = 65_536 + 34 * REGION_BYTES;
 /// Pages of a batch, which one barrier follows: what the writer of the engine takes at once.
 const BATCH_PAGES: usize = 28;
-const TURN: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_millis(800);
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = PathBuf::from(arguments.next().unwrap_or_else(|| ".".to_owned()));
-    let rounds = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number of rounds"));
+    let rounds = arguments.next().map_or(11, |rounds| rounds.parse().expect("a number of rounds"));
     let fio = Fio::prepare(&folder);
-    println!("{:<46} {:>9} {:>9} {:>6}", "MiB/s, median of rounds", "cairn", "fio", "ratio");
+    let heads = ["cairn", "fio", "ratio", "fio best", "ratio"];
+    println!("{:<40} {}", "MiB/s, median of rounds", heads.map(|head| format!("{head:>9}")).concat());
     for (huge_pages, memory) in [(HugePages::Auto, "huge pages"), (HugePages::Off, "4 KiB pages")] {
         for kind in [DeviceKind::IoUring, DeviceKind::Positioned] {
             let house = House::open(&folder, kind, huge_pages);
-            let (mut ours, mut theirs) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
+            let mut tables = [("read", Table::default()), ("write", Table::default())];
             for _ in 0..rounds {
-                ours[0].push(house.read());
-                theirs[0].extend(fio.as_ref().map(|fio| fio.run("randread", house.io.depth(), huge_pages)));
-                ours[1].push(house.write());
-                theirs[1].extend(fio.as_ref().map(|fio| fio.run("randwrite", house.io.depth(), huge_pages)));
+                for (what, table) in &mut tables {
+                    table.ours.push(if *what == "read" { house.read() } else { house.write() });
+                    let Some(fio) = &fio else { continue };
+                    let fio = |depth| fio.run(what, depth, huge_pages);
+                    table.same_depth.push(fio(house.io.depth()));
+                    table.best_depth.push([1, 8, 32].map(fio).into_iter().fold(0.0, f64::max));
+                }
             }
             println!("{}\n  {}", house.io.describe(), house.pool.backing());
-            for ((ours, theirs), what) in ours.into_iter().zip(theirs).zip(["read", "write"]) {
-                let name = format!("  {what}, {memory}, {}", kind.label());
-                let (ours, theirs) = (median(ours), median(theirs));
-                println!("{name:<46} {ours:>9.0} {theirs:>9.0} {:>6.2}", ours / theirs);
+            for (what, table) in tables {
+                println!("{:<40} {}", format!("  {what}, {memory}, {}", kind.label()), table.line());
             }
         }
     }
 }
 
-fn median(mut rates: Vec<f64>) -> f64 {
+/// What the rounds gave, MiB a second.
+#[derive(Default)]
+struct Table {
+    ours: Vec<f64>,
+    same_depth: Vec<f64>,
+    best_depth: Vec<f64>,
+}
+
+impl Table {
+    fn line(&self) -> String {
+        let mut line = format!("{:>9.0}", median(&self.ours));
+        for theirs in [&self.same_depth, &self.best_depth] {
+            let ratios: Vec<f64> = self.ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+            line += &format!("{:>9.0}{:>9.2}", median(theirs), median(&ratios));
+        }
+        line
+    }
+}
+
+fn median(rates: &[f64]) -> f64 {
+    let mut rates = rates.to_vec();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -187,16 +210,20 @@ impl Fio {
     }
 
     /// MiB a second.
-    fn run(&self, rw: &str, depth: usize, huge_pages: HugePages) -> f64 {
-        let mut command = self.command(rw, depth, huge_pages);
-        command.args(["--time_based".to_owned(), format!("--runtime={}", TURN.as_secs()), "--size=2250MiB".to_owned()]);
-        if rw == "randwrite" {
+    fn run(&self, what: &str, depth: usize, huge_pages: HugePages) -> f64 {
+        let mut command = self.command(&format!("rand{what}"), depth, huge_pages);
+        command.args([
+            "--time_based".to_owned(),
+            format!("--runtime={}ms", TURN.as_millis()),
+            "--size=2250MiB".to_owned(),
+        ]);
+        if what == "write" {
             command.arg(format!("--fdatasync={BATCH_PAGES}"));
         }
         let output = command.output().expect("fio runs");
         let text = String::from_utf8_lossy(&output.stdout);
         // KiB a second of reads and of writes.
-        let field = if rw == "randread" { 6 } else { 47 };
+        let field = if what == "read" { 6 } else { 47 };
         text.split(';').nth(field).and_then(|rate| rate.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
     }
 }

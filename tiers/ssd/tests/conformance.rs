@@ -4,7 +4,7 @@
 mod common;
 mod transfers;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
@@ -28,15 +28,24 @@ fn file(bytes: u64) -> (tempfile::TempDir, Arc<FileDevice>) {
     (folder, device)
 }
 
-fn ring(device: &FileDevice, depth: u32, line_max: usize) -> RingQueue {
-    let target = RingTarget { file: device.ring_file().unwrap(), bytes: device.bytes(), depth: Some(depth) };
+fn ring(file: Arc<File>, bytes: u64, depth: u32, line_max: usize) -> Box<dyn TransferQueue> {
+    let target = RingTarget { file, bytes, depth: Some(depth) };
     let parts = common::components(Arc::new(FaultDevice::new(0)));
-    RingQueue::start(target, line_max, parts.clock, parts.metrics).unwrap()
+    Box::new(RingQueue::start(target, line_max, parts.clock, parts.metrics).unwrap())
 }
 
 fn ring_over_a_file(bytes: u64, depth: u32, line_max: usize) -> Bench {
     let (folder, device) = file(bytes);
-    Bench { queue: Box::new(ring(&device, depth, line_max)), device, _folder: Some(folder) }
+    let queue = ring(device.ring_file().unwrap(), bytes, depth, line_max);
+    Bench { queue, device, _folder: Some(folder) }
+}
+
+/// As on a filesystem without direct I/O.
+fn ring_through_the_page_cache(bytes: u64, depth: u32, line_max: usize) -> Bench {
+    let (folder, device) = file(bytes);
+    let plain = OpenOptions::new().read(true).write(true).open(folder.path().join("ssd")).unwrap();
+    let queue = ring(Arc::new(plain), bytes, depth, line_max);
+    Bench { queue, device, _folder: Some(folder) }
 }
 
 fn threads(device: Arc<dyn Device>, depth: u32, line_max: usize) -> Box<dyn TransferQueue> {
@@ -60,6 +69,10 @@ macro_rules! conformance {
             #[test]
             fn io_uring() {
                 super::check::$promise(super::ring_over_a_file);
+            }
+            #[test]
+            fn io_uring_through_the_page_cache() {
+                super::check::$promise(super::ring_through_the_page_cache);
             }
             #[test]
             fn threads_and_a_file() {
@@ -254,12 +267,9 @@ mod check {
 
 #[test]
 fn a_refusal_of_the_kernel_keeps_its_number() {
-    let (_folder, device) = file(8 * BLOCK as u64);
-    let path = device.describe().split("path=").nth(1).unwrap().to_owned();
-    let read_only = Arc::new(OpenOptions::new().read(true).open(path).unwrap());
-    let parts = common::components(Arc::new(FaultDevice::new(0)));
-    let target = RingTarget { file: read_only, bytes: device.bytes(), depth: Some(2) };
-    let queue = RingQueue::start(target, 8, parts.clock, parts.metrics).unwrap();
+    let (folder, device) = file(8 * BLOCK as u64);
+    let read_only = Arc::new(File::open(folder.path().join("ssd")).unwrap());
+    let queue = ring(read_only, device.bytes(), 2, 8);
     let ledger = Ledger::default();
     queue.submit(IoClass::Write, write(&ledger, 1, blocks(1, 1))).unwrap();
     match ledger.take(1).remove(0).outcome {
