@@ -73,6 +73,8 @@ labels! {
         QueueFull = "queue_full",
         /// The page before it is not on the SSD.
         ParentMissing = "parent_missing",
+        /// It had been dropped before its turn came.
+        Gone = "gone",
         /// No slot could be freed.
         NoSpace = "no_space",
         /// The SSD is quarantined for writes.

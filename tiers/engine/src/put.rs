@@ -14,11 +14,11 @@ use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
 use tokio::sync::oneshot;
 
-use crate::catalogue::{PageName, Published};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
 use crate::room;
+use crate::values::{PageName, Published};
 use crate::write_queue::{Acknowledge, Offered, WriteJob};
 
 /// A put under way. Dropping it gives back everything that was not committed.
@@ -131,13 +131,15 @@ impl Put {
         if !self.parent_is_there(page) {
             return Err(self.give_up(page, NotStored::ParentMissing));
         }
-        if let Some(frame) = room::frame_now(&self.shared, &self.namespace) {
+        let parent = page.checked_sub(1).and_then(|parent| self.chain.get(parent)).copied();
+        if let Some(frame) = room::frame_now(&self.shared, &self.namespace, parent) {
             return Ok(frame);
         }
-        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines.
+        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines. Only others may evict
+        // the parent now.
         self.last = None;
         self.held.clear();
-        match room::frame(&self.shared, &self.namespace, self.deadline).await {
+        match room::frame(&self.shared, &self.namespace, parent, self.deadline).await {
             Some(frame) => Ok(frame),
             None => Err(self.give_up(page, NotStored::NoSpace)),
         }
@@ -156,14 +158,17 @@ impl Put {
             Published::ParentMissing => {
                 return PageOutcome::NotStored(self.give_up(page, NotStored::ParentMissing));
             }
-            Published::Present => PageOutcome::Present(Durability::Memory),
+            Published::Present(found) => {
+                self.last = found;
+                PageOutcome::Present(Durability::Memory)
+            }
             Published::Stored => {
                 self.shared.metrics.put_bytes.inc_by(self.namespace.page_bytes());
+                self.last = Some(sealed);
                 PageOutcome::Stored(Durability::Memory)
             }
         };
         self.outcomes[page] = Some(outcome);
-        self.last = Some(sealed);
         if self.shared.settings.write_policy.admits(self.asked) {
             self.send_to_ssd(page);
         }
@@ -198,8 +203,8 @@ impl Put {
             let mut catalogue = self.shared.catalogue.lock();
             let leading = catalogue.find(self.namespace.no(), &self.chain, 0).map_err(|fault| out_of_order(&fault))?;
             catalogue.touch(&leading);
-            for (page, key) in self.chain.iter().enumerate() {
-                let entry = catalogue.entry_of(self.namespace.no(), key);
+            let each = catalogue.find_each(self.namespace.no(), &self.chain).map_err(|fault| out_of_order(&fault))?;
+            for (page, entry) in each.into_iter().enumerate() {
                 let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
                     None | Some((None, None)) => {
                         self.held.extend(before.take());

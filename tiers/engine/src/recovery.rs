@@ -13,8 +13,9 @@ use cairn_directory::{Change, Directory, Record};
 use cairn_ssd::SsdTier;
 use tracing::{info, warn};
 
-use crate::catalogue::{Catalogue, PageName, Shape};
+use crate::catalogue::Catalogue;
 use crate::namespace::Namespaces;
+use crate::values::{PageName, Shape};
 
 /// Records in one directory commit of a rebuild.
 const COMMIT_RECORDS: usize = 4096;
@@ -63,7 +64,7 @@ pub(crate) fn recover(
     catalogue: &mut Catalogue,
 ) -> Result<Recovery> {
     for record in directory.namespaces()? {
-        let (namespace, _) = namespaces.open(record.id, &record.tenant, &record.identity)?;
+        let namespace = namespaces.open(record.id, &record.tenant, &record.identity);
         catalogue.set_shape(
             namespace.no(),
             Shape { id: record.id, tenant: Some(namespace.tenant_no()), page_bytes: namespace.page_bytes() },
