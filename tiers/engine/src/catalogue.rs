@@ -224,7 +224,7 @@ impl Catalogue {
     }
 
     /// Makes room in `tier` for a page of `shape`: one page of the same class leaves, or all of a region of another class. Nothing leaves
-    /// if everything else than `spared` is in use.
+    /// if everything is in use. `spared` does not go away by it.
     pub(crate) fn evict(
         &mut self,
         tier: Tier,
@@ -232,7 +232,10 @@ impl Catalogue {
         regions: &dyn Regions,
         spared: Option<(NamespaceNo, PageKey)>,
     ) -> Evicted {
-        let spared = spared.and_then(|(namespace, key)| self.index.find(namespace, &key));
+        // What is in the other tier too does not go away by leaving this one.
+        let spared = spared
+            .and_then(|(namespace, key)| self.index.find(namespace, &key))
+            .filter(|id| self.index.get(*id).is_some_and(|entry| !is_in(entry, other(tier))));
         let state = match tier {
             Tier::Dram => &mut self.dram,
             Tier::Ssd => &mut self.ssd,
@@ -399,6 +402,13 @@ impl Catalogue {
 /// Whether `page` is the page that the entry has in DRAM: its frame is nobody else's while it is held.
 fn is_page(entry: &Entry<SealedPage>, page: &SealedPage) -> bool {
     entry.dram.as_ref().is_some_and(|found| found.slot() == page.slot())
+}
+
+fn other(tier: Tier) -> Tier {
+    match tier {
+        Tier::Dram => Tier::Ssd,
+        Tier::Ssd => Tier::Dram,
+    }
 }
 
 fn is_in(entry: &Entry<SealedPage>, tier: Tier) -> bool {

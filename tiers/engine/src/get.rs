@@ -66,6 +66,8 @@ enum Planned {
     Dram(SealedPage),
     Ssd(Wanted),
     Loading(Ticket),
+    /// In DRAM only when it was planned; let go of while the get had to wait for memory, so it is looked up again at its turn.
+    Unheld,
 }
 
 impl Engine {
@@ -145,6 +147,7 @@ impl Get {
                         Ok(None) | Err(_) => self.stop(StopReason::NoSpace),
                     }
                 }
+                Some(Planned::Unheld) => self.look_up_front(),
                 Some(Planned::Loading(ticket)) => match tokio::time::timeout(left, ticket.wait()).await {
                     Err(_) => self.stop(StopReason::Deadline),
                     Ok(Loaded::Page(page)) => match page.verified() {
@@ -199,7 +202,7 @@ impl Get {
                 break;
             }
             match planned {
-                Planned::Dram(_) => continue,
+                Planned::Dram(_) | Planned::Unheld => continue,
                 Planned::Loading(_) => {}
                 Planned::Ssd(wanted) => match load::join(&self.shared, &self.namespace, wanted) {
                     Some(ticket) => *planned = Planned::Loading(ticket),
@@ -219,17 +222,28 @@ impl Get {
         }
     }
 
-    /// The next page must wait for memory: pages after it that can be had from the SSD again are not held meanwhile.
+    /// The next page must wait for memory: meanwhile no memory is held for the pages after it. Those on the SSD stay held there.
     fn let_go_of_later(&mut self) {
         let catalogue = self.shared.catalogue.lock();
         for (at, planned) in self.plan.iter_mut().enumerate().skip(1) {
-            let Some(key) = self.chain.get(self.next + at) else { break };
-            let again = catalogue
-                .entry_of(self.namespace.no(), key)
-                .and_then(|entry| Planned::on_ssd(&self.shared, &self.namespace, entry));
-            if let Some(again) = again {
-                *planned = again;
+            if matches!(planned, Planned::Dram(_) | Planned::Loading(_)) {
+                let entry = self.chain.get(self.next + at).and_then(|key| catalogue.entry_of(self.namespace.no(), key));
+                let on_ssd = entry.and_then(|entry| Planned::on_ssd(&self.shared, &self.namespace, entry));
+                *planned = on_ssd.unwrap_or(Planned::Unheld);
             }
+        }
+    }
+
+    /// The next page was let go of while the get waited for memory: it is still there, or the prefix ends here for want of memory.
+    fn look_up_front(&mut self) {
+        let again = {
+            let catalogue = self.shared.catalogue.lock();
+            let entry = self.chain.get(self.next).and_then(|key| catalogue.entry_of(self.namespace.no(), key));
+            entry.and_then(|entry| Planned::of(&self.shared, &self.namespace, entry))
+        };
+        match (again, self.plan.front_mut()) {
+            (Some(again), Some(front)) => *front = again,
+            _ => self.stop(StopReason::NoSpace),
         }
     }
 
@@ -283,7 +297,7 @@ impl Planned {
     fn tier(&self) -> Tier {
         match self {
             Self::Dram(_) => Tier::Dram,
-            Self::Ssd(_) | Self::Loading(_) => Tier::Ssd,
+            Self::Ssd(_) | Self::Loading(_) | Self::Unheld => Tier::Ssd,
         }
     }
 }

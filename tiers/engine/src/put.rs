@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_core::metrics::{Put as PutLabel, Skipped};
 use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result};
@@ -20,6 +21,9 @@ use crate::namespace::Namespace;
 use crate::room;
 use crate::values::{PageName, Published};
 use crate::write_queue::{Acknowledge, Offered, WriteJob};
+
+/// Longest wait of a put for one frame, unless it must be durable: far longer than the SSD takes for a batch.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A put under way. Dropping it gives back everything that was not committed.
 #[derive(Debug)]
@@ -123,7 +127,7 @@ impl Put {
         self.outcomes.get(page).copied().flatten()
     }
 
-    /// Takes page memory for `page`; waits for it until the put's deadline. Cancel-safe.
+    /// Takes page memory for `page`; waits for it, at most until the put's deadline. Cancel-safe.
     ///
     /// # Errors
     /// Why the page will not be stored; that is its outcome from now on, so its bytes need not be sent.
@@ -139,7 +143,13 @@ impl Put {
         // the parent now.
         self.last = None;
         self.held.clear();
-        match room::frame(&self.shared, &self.namespace, parent, self.deadline).await {
+        let (shared, namespace, patience) = (Arc::clone(&self.shared), Arc::clone(&self.namespace), self.patience());
+        let frame = tokio::select! {
+            frame = room::frame(&shared, &namespace, parent, patience) => frame,
+            // Pages of this very put may have to reach the SSD before any memory comes free.
+            () = self.keep_sending() => None,
+        };
+        match frame {
             Some(frame) => Ok(frame),
             None => Err(self.give_up(page, NotStored::NoSpace)),
         }
@@ -246,6 +256,15 @@ impl Put {
             .is_some_and(|entry| entry.dram.is_some() || entry.ssd.is_some())
     }
 
+    /// How long the put waits for memory. If it must be durable, the SSD makes room at its pace, and the put goes at that pace. Else it is
+    /// not worth waiting for: nothing may be leaving at all.
+    fn patience(&self) -> Deadline {
+        match self.asked {
+            Durability::Ssd => self.deadline,
+            Durability::Memory => self.deadline.min(Deadline::after(&*self.shared.clock, MEMORY_PATIENCE)),
+        }
+    }
+
     fn give_up(&mut self, page: usize, why: NotStored) -> NotStored {
         if let Some(outcome) = self.outcomes.get_mut(page) {
             *outcome = Some(PageOutcome::NotStored(why));
@@ -253,18 +272,29 @@ impl Put {
         why
     }
 
-    /// Offers a page that is in DRAM to the write queue; one that must be durable is kept for later if there is no room.
+    /// Offers a page that is in DRAM to the write queue. One that must be durable and finds no room is kept for later, and so are those that
+    /// follow it.
     fn send_to_ssd(&mut self, page: usize) {
-        if self.asked >= Durability::Ssd && !self.postponed.is_empty() {
-            // Not before the pages ahead of it.
-            self.postponed.push_back(page);
-            return;
-        }
-        if self.offer(page) == Some(Offered::Full) {
-            match self.asked {
-                Durability::Memory => self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc(),
-                Durability::Ssd => self.postponed.push_back(page),
+        match self.asked {
+            Durability::Memory => {
+                if self.offer(page) == Some(Offered::Full) {
+                    self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
+                }
             }
+            Durability::Ssd => {
+                self.postponed.push_back(page);
+                self.send_what_fits();
+            }
+        }
+    }
+
+    /// Offers the postponed pages, in order, up to the first for which there is no room.
+    fn send_what_fits(&mut self) {
+        while let Some(page) = self.postponed.front().copied() {
+            if self.offer(page) == Some(Offered::Full) {
+                return;
+            }
+            self.postponed.pop_front();
         }
     }
 
@@ -295,18 +325,22 @@ impl Put {
         Some(offered)
     }
 
+    /// Offers the postponed pages as the queue takes them; never ends.
+    async fn keep_sending(&mut self) {
+        self.send_postponed().await;
+        std::future::pending().await
+    }
+
+    /// Offers the postponed pages as the queue takes them, until the deadline. Cancel-safe.
     async fn send_postponed(&mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some(page) = self.postponed.front().copied() {
+        loop {
             let mut room = std::pin::pin!(shared.queue.room());
             room.as_mut().enable();
-            if self.offer(page) == Some(Offered::Full) {
-                let left = self.deadline.remaining(&*shared.clock);
-                if left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
-                    return;
-                }
-            } else {
-                self.postponed.pop_front();
+            self.send_what_fits();
+            let left = self.deadline.remaining(&*shared.clock);
+            if self.postponed.is_empty() || left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
+                return;
             }
         }
     }

@@ -70,7 +70,11 @@ pub(crate) fn recover(
             Shape { id: record.id, tenant: Some(namespace.tenant_no()), page_bytes: namespace.page_bytes() },
         );
     }
-    let known_device = directory.device()? == Some(tier.device_id());
+    let device = directory.device()?;
+    let known_device = device == Some(tier.device_id());
+    if fresh && device.is_some() {
+        warn!("the directory knows pages of an SSD file that is not there any more; they are forgotten");
+    }
     let (mode, mut records, mut dropped) = match (fresh, known_device) {
         (true, _) => (OpenMode::Fresh, Vec::new(), 0),
         (false, true) => {

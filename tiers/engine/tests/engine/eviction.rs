@@ -232,3 +232,33 @@ async fn a_page_that_no_region_of_an_older_device_can_hold_is_refused_and_others
     let small = cairn.namespace();
     assert_eq!(cairn.put(&small, &chain(&small, 1, 2), Durability::Ssd).await.durability, Durability::Ssd);
 }
+
+#[tokio::test]
+async fn a_get_of_a_prefix_larger_than_the_pool_comes_through_although_the_pool_holds_its_tail() {
+    let rig = Rig::new(32, 128);
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 64);
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.good_pages, 64);
+    // DRAM holds the tail; the head is on the SSD only.
+    let runs = cairn.engine.match_prefix(&namespace, &keys, u64::MAX).expect("a match").runs;
+    assert_eq!(runs.last().map(|(tier, _)| *tier), Some(Tier::Dram));
+    assert_eq!(cairn.get(&namespace, &keys).await.end, GetEnd { good_pages: 64, stop: StopReason::EndOfChain });
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 64);
+}
+
+#[tokio::test]
+async fn a_put_that_fills_the_pool_with_its_own_prefix_ends_with_no_space_and_keeps_the_prefix() {
+    let mut rig = Rig::new(32, 128);
+    rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 64);
+    assert_eq!(cairn.put(&namespace, &keys[..32], Durability::Memory).await.good_pages, 32);
+    let report = cairn.put(&namespace, &keys, Durability::Memory).await;
+    assert_eq!(report.good_pages, 32);
+    assert_eq!(report.outcomes[32], PageOutcome::NotStored(NotStored::NoSpace));
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 32);
+    // Asking for the SSD makes room as it goes.
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.good_pages, 64);
+}
