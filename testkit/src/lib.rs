@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod dice;
 pub mod fault_device;
 pub mod payload;
