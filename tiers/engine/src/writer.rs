@@ -6,7 +6,7 @@
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use cairn_core::metrics::Skipped;
@@ -19,8 +19,9 @@ use crate::catalogue::{Left, Shape, Wants};
 use crate::engine::Shared;
 use crate::write_queue::{Work, WriteJob};
 
-/// Most pages in one batch: one barrier and one directory commit are shared by so many.
-const BATCH_PAGES_MAX: usize = 64;
+/// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
+/// last so many pages may be torn.
+pub(crate) const BATCH_PAGES_MAX: usize = 64;
 /// Most bytes in one batch, beyond its first page.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
@@ -89,7 +90,8 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
 
 /// Evicts as many pages as the batch needs slots, and makes the directory forget them before their slots are free.
 fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
-    let mut needed: HashMap<u64, (u64, Shape)> = HashMap::new();
+    // In order of size, so that what is evicted for a batch does not depend on chance.
+    let mut needed: BTreeMap<u64, (u64, Shape)> = BTreeMap::new();
     let left = {
         let mut catalogue = shared.catalogue.lock();
         for job in jobs {
