@@ -217,11 +217,12 @@ fn retire(shared: &Shared, left: Left) {
 
 fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
     let (left, pages) = shared.catalogue.lock().clear(no);
-    // Headers first: a rebuild after the loss of the directory must not bring the pages back.
+    // Headers first: a rebuild after the loss of the directory must not bring the pages back, nor older copies that nothing names.
     for left in &left {
         shared.tier.wipe(left.slot)?;
     }
-    if !left.is_empty() {
+    let stale = shared.tier.wipe_stale(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot))?;
+    if stale > 0 || !left.is_empty() {
         shared.tier.barrier()?;
     }
     shared.directory.commit(&[Change::RemoveNamespace(id)])?;

@@ -135,6 +135,11 @@ impl Superblocks {
         self.state.lock().current
     }
 
+    /// No generation from this one on was handed out before.
+    pub(crate) fn upcoming_generation(&self) -> Generation {
+        Generation::from_u64(self.state.lock().next_generation)
+    }
+
     /// A generation that was never handed out before. Once in many calls it writes and waits for the disk.
     pub(crate) fn next_generation(&self, disk: &Disk) -> Result<Generation, SsdError> {
         let mut state = self.state.lock();
