@@ -217,19 +217,26 @@ fn retire(shared: &Shared, left: Left) {
 
 fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
     let (left, pages) = shared.catalogue.lock().clear(no);
-    // Headers first: a rebuild after the loss of the directory must not bring the pages back, nor older copies that nothing names.
-    for left in &left {
+    let cleared = forget_and_wipe(shared, id, &left);
+    match &cleared {
+        Ok(()) => left.iter().for_each(|left| shared.tier.free(left.slot)),
+        Err(failed) => quarantine(shared, failed),
+    }
+    cleared.map(|()| pages)
+}
+
+/// The directory first: it never names a page that has been wiped, which would look like damage after a crash. Then the headers: a rebuild
+/// after the loss of the directory must not bring the pages back, nor older copies that nothing names.
+fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()> {
+    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
+    for left in left {
         shared.tier.wipe(left.slot)?;
     }
     let stale = shared.tier.wipe_stale(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot))?;
     if stale > 0 || !left.is_empty() {
         shared.tier.barrier()?;
     }
-    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
-    for left in left {
-        shared.tier.free(left.slot);
-    }
-    Ok(pages)
+    Ok(())
 }
 
 fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {

@@ -157,8 +157,9 @@ impl SsdTier {
         let Ok(slot_bytes) = self.fitting(page_bytes) else { return false };
         let agrees = match self.cuts.lock().get(slot.region as usize) {
             Some(Cut::Slots { slot_bytes: cut_bytes, .. }) => *cut_bytes == slot_bytes,
-            Some(Cut::Unknown) => true,
-            Some(Cut::Unused) | None => false,
+            // What names the slot is a second witness: a region whose header was lost may be in use. Its pages are verified by who reads them.
+            Some(Cut::Unknown | Cut::Unused) => true,
+            None => false,
         };
         agrees && self.slots.claim(slot, slot_bytes)
     }
