@@ -4,3 +4,6 @@
 
 pub mod fault_device;
 pub mod payload;
+pub mod recorder;
+pub mod rigs;
+pub mod trials;

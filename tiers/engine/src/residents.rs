@@ -32,7 +32,10 @@ impl Residents {
 
     /// Whether a page lies in `slot`.
     pub(crate) fn holds(&self, slot: SlotId) -> bool {
-        self.regions.get(slot.region as usize).and_then(|region| region.get(slot.slot as usize)).is_some_and(Option::is_some)
+        self.regions
+            .get(slot.region as usize)
+            .and_then(|region| region.get(slot.slot as usize))
+            .is_some_and(Option::is_some)
     }
 
     /// The pages of `region`.
