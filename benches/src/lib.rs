@@ -19,7 +19,6 @@ pub mod load;
 pub mod machine;
 pub mod progress;
 pub mod replay;
-pub mod rigs;
 pub mod sizes;
 pub mod speed;
 pub mod store;

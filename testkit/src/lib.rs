@@ -5,3 +5,6 @@
 pub mod dice;
 pub mod fault_device;
 pub mod payload;
+pub mod recorder;
+pub mod rigs;
+pub mod trials;

@@ -294,6 +294,11 @@ impl Catalogue {
         (left, cleared)
     }
 
+    /// Whether a page lies in this slot of the SSD.
+    pub(crate) fn is_on_ssd(&self, slot: SlotId) -> bool {
+        self.ssd.residents.holds(slot)
+    }
+
     /// Pages in a tier.
     pub(crate) fn pages_in(&self, tier: Tier) -> u64 {
         self.tier(tier).policy.len() as u64

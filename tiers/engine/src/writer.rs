@@ -6,7 +6,7 @@
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use cairn_core::metrics::Skipped;
@@ -19,8 +19,9 @@ use crate::engine::Shared;
 use crate::values::{Coming, Left, Shape, Wants};
 use crate::write_queue::{Work, WriteJob};
 
-/// Most pages in one batch: one barrier and one directory commit are shared by so many.
-const BATCH_PAGES_MAX: usize = 64;
+/// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
+/// last so many pages may be torn.
+pub(crate) const BATCH_PAGES_MAX: usize = 64;
 /// Most bytes in one batch, beyond its first page.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
@@ -105,7 +106,8 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
 
 /// Evicts as many pages as the batch needs slots, and makes the directory forget them before their slots are free.
 fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
-    let mut needed: HashMap<u64, (u64, Shape)> = HashMap::new();
+    // In order of size, so that what is evicted for a batch does not depend on chance.
+    let mut needed: BTreeMap<u64, (u64, Shape)> = BTreeMap::new();
     let left = {
         let mut catalogue = shared.catalogue.lock();
         for job in jobs {
@@ -238,24 +240,23 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
             "the pages are gone until the next start, not for good: the SSD takes no writes since one failed",
         ));
     }
-    let wiped = wipe(shared, &left);
-    let forgotten = shared.directory.commit(&[Change::RemoveNamespace(id)]).map_err(Error::from);
-    if let Err(failed) = wiped.and(forgotten) {
-        quarantine(shared, &failed);
-        return Err(failed);
+    let cleared = forget_and_wipe(shared, id, &left);
+    match &cleared {
+        Ok(()) => left.iter().for_each(|left| shared.tier.free(left.slot)),
+        Err(failed) => quarantine(shared, failed),
     }
-    for left in left {
-        shared.tier.free(left.slot);
-    }
-    Ok(pages)
+    cleared.map(|()| pages)
 }
 
-/// Overwrites headers: a rebuild after the loss of the directory must not bring the pages back.
-fn wipe(shared: &Shared, left: &[Left]) -> Result<()> {
+/// The directory first: it never names a page that has been wiped, which would look like damage after a crash. Then the headers: a rebuild
+/// after the loss of the directory must not bring the pages back, nor older copies that nothing names.
+fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()> {
+    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
     for left in left {
         shared.tier.wipe(left.slot)?;
     }
-    if !left.is_empty() {
+    let stale = shared.tier.wipe_stale(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot))?;
+    if stale > 0 || !left.is_empty() {
         shared.tier.barrier()?;
     }
     Ok(())

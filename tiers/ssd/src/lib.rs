@@ -42,4 +42,5 @@ pub use layout::slot_bytes;
 pub use read_queue::{ReadJob, ReadQueue, ReadReply, Submitted};
 pub use scan::ScanReport;
 pub use slots::ReadPin;
+pub use superblock::GENERATION_SPAN;
 pub use tier::{Expected, PageFacts, SsdComponents, SsdTier};

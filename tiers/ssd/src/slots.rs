@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cairn_core::metrics::Metrics;
-use cairn_core::{Grid, SlotId};
+use cairn_core::{Grid, Place, SlotId};
 use parking_lot::Mutex;
 
 use crate::layout::Layout;
@@ -43,11 +43,11 @@ impl Slots {
     }
 
     /// Takes a free slot of this size.
-    pub(crate) fn take(&self, slot_bytes: u64) -> Option<SlotId> {
+    pub(crate) fn take(&self, slot_bytes: u64) -> Option<Place> {
         let mut state = self.state.lock();
-        let slot = state.grid.take(slot_bytes, slot_bytes)?.slot;
+        let place = state.grid.take(slot_bytes, slot_bytes)?;
         self.note_used(&mut state, slot_bytes, true);
-        Some(slot)
+        Some(place)
     }
 
     /// Takes this slot, if it is free and its region has slots of this size or none yet.

@@ -14,7 +14,8 @@ use crate::sector::{self, Block, Sector, VERSION};
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
 /// How far the generation limit is raised at a time: two small writes for so many pages, and so many numbers lost by a crash, of 2^64.
-const GENERATION_STEP: u64 = 65_536;
+/// Each opening of a device begins with a new span: 1 to this, this + 1 to twice this, and so on.
+pub const GENERATION_SPAN: u64 = 65_536;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug)]
@@ -137,11 +138,16 @@ impl Superblocks {
         self.state.lock().current
     }
 
+    /// No generation from this one on was handed out before.
+    pub(crate) fn upcoming_generation(&self) -> Generation {
+        Generation::from_u64(self.state.lock().next_generation)
+    }
+
     /// A generation that was never handed out before. Once in many calls it writes and waits for the disk.
     pub(crate) fn next_generation(&self, disk: &Disk) -> Result<Generation, SsdError> {
         let mut state = self.state.lock();
         if state.next_generation >= state.current.generation_limit {
-            let generation_limit = state.current.generation_limit + GENERATION_STEP;
+            let generation_limit = state.current.generation_limit + GENERATION_SPAN;
             let raised = Superblock { generation_limit, ..state.current };
             state.write(disk, raised)?;
         }
