@@ -62,6 +62,7 @@ pub use ring_queue::{RingQueue, RingTarget};
 pub use scan::ScanReport;
 pub use slots::ReadPin;
 pub use start::{DeviceKind, IoSettings};
+pub use superblock::GENERATION_SPAN;
 pub use thread_queue::ThreadQueue;
 pub use tier::{Expected, PageFacts, SsdComponents, SsdTier};
 pub use transfer::{Full, Parts, Transfer, TransferQueue};

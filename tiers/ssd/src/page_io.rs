@@ -47,12 +47,15 @@ pub enum Submitted<B> {
 pub struct PageIo {
     pub(crate) tier: Arc<SsdTier>,
     pub(crate) queue: Box<dyn TransferQueue>,
+    /// The device is no file: it is a test's, which counts steps. A batch then waits for each write, so that their order is always the same.
+    pub(crate) in_step: bool,
 }
 
 impl PageIo {
     /// Pages of `tier`, moved by `queue`, which must work on the same device.
     pub fn new(tier: Arc<SsdTier>, queue: Box<dyn TransferQueue>) -> Self {
-        Self { tier, queue }
+        let in_step = tier.disk.device.ring_file().is_none();
+        Self { tier, queue, in_step }
     }
 
     /// Queues a read. Does not block.

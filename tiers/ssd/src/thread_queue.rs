@@ -1,7 +1,7 @@
 //! Transfers moved by threads with positioned I/O: for devices that are no file, and for systems without `io_uring`.
 //!
 //! Each thread moves one transfer at a time. Of writes one is under way at a time, in the order they came: a page is large enough to keep a
-//! disk busy alone, and a test that cuts the power after the nth write finds the same n each time.
+//! disk busy alone.
 
 use std::fmt;
 use std::sync::Arc;

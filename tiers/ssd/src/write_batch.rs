@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
 use cairn_core::{Generation, SlotId};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::block::{self, Block, Blocks};
 use crate::device::DeviceError;
@@ -63,6 +63,9 @@ impl<'a> WriteBatch<'a> {
             }
             next = refused;
         }
+        if self.io.in_step {
+            drop(self.progress.settle());
+        }
         Ok(generation)
     }
 
@@ -71,7 +74,7 @@ impl<'a> WriteBatch<'a> {
     /// # Errors
     /// The first that went wrong, and [`SsdError::WriteQuarantined`] if that was in another batch: nothing of this one may be acknowledged.
     pub fn finish(self) -> Result<(), SsdError> {
-        match self.progress.settled() {
+        match self.progress.settle().failed.take() {
             Some(failed) => Err(failed),
             None => self.io.tier.barrier(),
         }
@@ -80,18 +83,18 @@ impl<'a> WriteBatch<'a> {
 
 impl Drop for WriteBatch<'_> {
     fn drop(&mut self) {
-        self.progress.settled();
+        drop(self.progress.settle());
     }
 }
 
 impl Progress {
-    /// Waits until every write has ended; the first failure among them.
-    fn settled(&self) -> Option<SsdError> {
+    /// Waits until every write has ended.
+    fn settle(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         while state.pending > 0 {
             self.changed.wait(&mut state);
         }
-        state.failed.take()
+        state
     }
 
     /// Waits until one of the writes has ended; false at once if at most `own` are pending, since then nothing here will make room.
