@@ -18,5 +18,6 @@ mod process;
 mod server;
 mod storage;
 
+pub use cairn_engine::Closed;
 pub use server::{Running, Server, StartError};
 pub use storage::StorageError;

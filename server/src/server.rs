@@ -197,8 +197,8 @@ impl Running {
 
     /// Stops: takes no new calls, lets those in flight end, flushes what waits to be written, closes; all of it within `grace`. Calls
     /// have three quarters of it; those that are left then are cut off. If the storage can not be closed in time, the data folder stays
-    /// taken until the process ends.
-    pub async fn stop(mut self, grace: Duration) {
+    /// taken until the process ends. Tells which it was.
+    pub async fn stop(mut self, grace: Duration) -> Closed {
         info!(grace_s = grace.as_secs_f64(), "stopping");
         let deadline = Deadline::after(&*self.clock, grace);
         self.stopping.begin();
@@ -210,13 +210,15 @@ impl Running {
         }
         self.phase.send_replace(Phase::Cut);
         self.showing.abort();
-        match self.engine.close(deadline.remaining(&*self.clock)).await {
+        let closed = self.engine.close(deadline.remaining(&*self.clock)).await;
+        match closed {
             Closed::Orderly => drop(ManuallyDrop::into_inner(self.folder)),
             Closed::Abandoned => {
-                warn!("the storage did not close in time; the data folder stays taken until the process ends")
+                warn!("the storage did not close in time; the data folder stays taken until the process ends");
             }
         }
         info!("stopped");
+        closed
     }
 }
 

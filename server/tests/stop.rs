@@ -6,6 +6,7 @@ mod house;
 use std::time::Duration;
 
 use cairn_proto::v1;
+use cairn_server::{Closed, Server};
 use house::*;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -62,14 +63,22 @@ async fn a_call_in_flight_ends_as_it_would_have_and_the_stop_is_seen_from_outsid
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_does_not_end_is_cut_off_and_the_next_server_gets_the_folder() {
-    let mut house = House::open().await;
-    let (send, mut answers) = put_begun(&mut house).await;
-    let House { running, folder, .. } = house;
-    running.stop(Duration::from_millis(400)).await;
-    while let Ok(Some(_)) = answers.message().await {}
-    drop(send);
-    House::open_in(folder, &[]).await;
+async fn a_call_that_does_not_end_is_cut_off_and_the_folder_is_let_go_of_only_if_the_storage_was_closed() {
+    for grace in [Duration::ZERO, Duration::from_secs(2)] {
+        let mut house = House::open().await;
+        let (send, mut answers) = put_begun(&mut house).await;
+        let House { running, folder, .. } = house;
+        let closed = running.stop(grace).await;
+        while let Ok(Some(_)) = answers.message().await {}
+        drop(send);
+        match Server::start(settings(folder.path())).await {
+            Ok(_) => assert_eq!(closed, Closed::Orderly),
+            Err(refused) => {
+                assert_eq!(closed, Closed::Abandoned);
+                assert!(refused.to_string().contains("in use by another server"), "{refused}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

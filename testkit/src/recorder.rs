@@ -18,7 +18,7 @@ use cairn_directory::{Change, Directory, DirectoryError, NamespaceRecord, Record
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::fault_device::Dice;
+use crate::dice::Dice;
 
 const SECTOR_BYTES: usize = 512;
 /// A flipped bit is injected into one of so many crashes.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use cairn_core::{Durability, HEADER_BYTES, PageKey, StopReason};
 use cairn_directory::Record;
 use cairn_engine::{GetOptions, OpenMode};
-use cairn_testkit::fault_device::Dice;
+use cairn_testkit::dice::Dice;
 use cairn_testkit::payload;
 use cairn_testkit::recorder::{DirectoryState, Power, Recorder, World};
 use cairn_testkit::trials::{Rig, Total, dice_of, number, record, seed};

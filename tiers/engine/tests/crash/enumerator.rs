@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use cairn_core::Durability;
-use cairn_testkit::fault_device::Dice;
+use cairn_testkit::dice::Dice;
 use cairn_testkit::recorder::{Point, Power, Recorder, Tally, World};
 use cairn_testkit::trials::{Rig, Total, dice_of, number, record, seed};
 

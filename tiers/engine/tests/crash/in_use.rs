@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cairn_core::Durability;
-use cairn_testkit::fault_device::Dice;
+use cairn_testkit::dice::Dice;
 use cairn_testkit::recorder::{Plan, Point, Power, Step, Verdict, World};
 use cairn_testkit::trials::Rig;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cairn_core::{Durability, PageKey, PageOutcome};
-use cairn_testkit::fault_device::Dice;
+use cairn_testkit::dice::Dice;
 use cairn_testkit::trials::number;
 
 use crate::house::{Cairn, House, Place, Seen, send_all, slot_at};
