@@ -22,7 +22,8 @@ use cairn_pool::{HugePages, Pool, PoolSettings, SealedPage, TenantNo};
 use cairn_ssd::{
     DeviceKind, Expected, FileDevice, IoSettings, PageFacts, PageIo, ReadJob, SsdComponents, SsdTier, Submitted,
 };
-use cairn_testkit::fault_device::{Dice, SeededEntropy};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::fault_device::SeededEntropy;
 use cairn_testkit::payload;
 
 const PAGE_BYTES: u64 = 9 << 18;

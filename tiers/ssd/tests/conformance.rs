@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
 use cairn_ssd::{Device, DeviceError, FileDevice, Full, RingQueue, RingTarget, ThreadQueue, TransferQueue};
-use cairn_testkit::fault_device::{Dice, Fault, FaultDevice};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::fault_device::{Fault, FaultDevice};
 use transfers::{BLOCK, Buffer, Ledger, blocks, gate, read, write};
 
 /// A device and a queue over it. The queue goes first.

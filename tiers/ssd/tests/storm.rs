@@ -10,7 +10,8 @@ use std::sync::Arc;
 use cairn_core::metrics::{IoClass, Metrics};
 use cairn_pool::{HugePages, PageBufMut, Pool, PoolSettings, TenantNo};
 use cairn_ssd::{DeviceKind, FileDevice, IoSettings, PageIo, ReadJob, SsdTier, Submitted};
-use cairn_testkit::fault_device::{Dice, SeededEntropy};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::fault_device::SeededEntropy;
 use cairn_testkit::payload;
 use common::{Written, begin};
 
