@@ -18,8 +18,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Fills `parts`, one after the other, with the bytes from `at` on.
     ///
     /// # Errors
-    /// [`DeviceError::Short`] if the device ends before the parts are full, [`DeviceError::Io`] if it refuses. The parts' content is then
-    /// unspecified.
+    /// [`DeviceError::Short`] if the device ends before the parts are full: what is there has been filled in. [`DeviceError::Io`] if it
+    /// refuses: the parts' content is then unspecified.
     fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError>;
 
     /// Writes `parts`, one after the other, from `at` on.

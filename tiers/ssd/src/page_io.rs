@@ -210,7 +210,8 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
         drop(pin);
         let (disk, buffer) = (&tier.disk, into.as_mut());
         disk.metrics.ssd_read_seconds.observe(disk.clock.now().since(since).as_secs_f64());
-        let answer = match outcome.map_err(read_fault) {
+        let page_bytes = buffer.len() as u64;
+        let answer = match outcome.or_else(|error| whole_page(error, page_bytes)).map_err(read_fault) {
             Ok(()) => {
                 disk.metrics.ssd_read_bytes.inc_by((block::BYTES + direct_bytes + beside.len()) as u64);
                 let rest = &mut buffer[direct_bytes..];
@@ -220,11 +221,21 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
             Err(fault) => {
                 // What came instead may be another tenant's.
                 buffer.fill(0);
+                // Before the answer: whoever hears of the fault finds the frame free.
+                drop(into);
                 tier.note(&fault);
                 Err(fault)
             }
         };
         // If the caller went away meanwhile, the buffer is dropped, now that nobody fills it.
         drop(tell.send(answer));
+    }
+}
+
+/// A device that ends in the zeros behind a page has all of the page.
+fn whole_page(error: DeviceError, page_bytes: u64) -> Result<(), DeviceError> {
+    match error {
+        DeviceError::Short { got_bytes, .. } if got_bytes >= block::BYTES as u64 + page_bytes => Ok(()),
+        error => Err(error),
     }
 }

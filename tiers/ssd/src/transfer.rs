@@ -31,7 +31,8 @@ pub trait Transfer: Send {
         true
     }
 
-    /// Every byte was moved, or why not: called once, when the device is done with the memory. Must not block.
+    /// Every byte was moved, or why not ([`DeviceError::Short`]: as many as it says were): called once, when the device is done with the
+    /// memory. Must not block.
     fn done(self: Box<Self>, outcome: Result<(), DeviceError>);
 }
 

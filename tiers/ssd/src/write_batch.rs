@@ -134,7 +134,8 @@ struct PageWrite<P> {
     tier: Arc<SsdTier>,
     at: u64,
     header: Box<Block>,
-    page: P,
+    /// Let go of before the write counts as ended: whoever waits for it finds the page with one holder less.
+    page: Option<P>,
     /// Blocks that do not lie in the page as they must: the last incomplete one, or all if the page does not begin on a block.
     beside: Blocks,
     /// Bytes that are written from the page; the rest comes from `beside`.
@@ -149,7 +150,7 @@ impl<P: AsRef<[u8]>> PageWrite<P> {
         let rest = &bytes[direct_bytes..];
         let mut beside = Blocks::of(rest.len());
         beside[..rest.len()].copy_from_slice(rest);
-        Self { tier, at, header: Box::new(header), page, beside, direct_bytes, pending: Some(pending) }
+        Self { tier, at, header: Box::new(header), page: Some(page), beside, direct_bytes, pending: Some(pending) }
     }
 }
 
@@ -159,7 +160,8 @@ impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
     }
 
     fn parts(&mut self) -> Parts<'_> {
-        Parts::From(vec![&self.header, &self.page.as_ref()[..self.direct_bytes], &self.beside])
+        let direct = self.page.as_ref().map_or(&[][..], |page| &page.as_ref()[..self.direct_bytes]);
+        Parts::From(vec![&self.header, direct, &self.beside])
     }
 
     fn done(mut self: Box<Self>, outcome: Result<(), DeviceError>) {
@@ -172,6 +174,13 @@ impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
             }
             Err(error) => Some(tier.disk.quarantine(error)),
         };
+        self.end(failed);
+    }
+}
+
+impl<P> PageWrite<P> {
+    fn end(&mut self, failed: Option<SsdError>) {
+        self.page = None;
         if let Some(pending) = self.pending.take() {
             pending.end(failed);
         }
@@ -181,8 +190,6 @@ impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
 impl<P> Drop for PageWrite<P> {
     fn drop(&mut self) {
         // Withdrawn before it had begun: it was not written.
-        if let Some(pending) = self.pending.take() {
-            pending.end(Some(SsdError::Closed));
-        }
+        self.end(Some(SsdError::Closed));
     }
 }
