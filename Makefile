@@ -17,29 +17,30 @@ build: setup ## Build everything
 	@$(CARGO) build --release --workspace --all-targets --locked
 
 demo: setup ## See it run: a real trace, a crash, a restart
-	@$(CARGO) build --release --locked -p cairn-server -p cairn-bench -p kvctl
+	@$(CARGO) build --release --workspace --bins --locked
 	@$(ENV) "$$CARGO_TARGET_DIR/release/cairn-bench" demo
 
 test: setup ## Run every test
 	@mkdir -p target
-	@$(CARGO) build --release --workspace --bins --locked
 	@$(CARGO) test --release --workspace --locked
 
-lint: setup ## Formatting, warnings, layering
+lint: setup ## Formatting, warnings, layering, documents
 	@cargo fmt --all --check
 	@$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 	@deploy/check-layers.py
+	@deploy/check-docs.py
 
 check: lint test ## What must pass before a push
 
 bench: setup ## Speed, as ratios to limits measured in the same run; writes target/bench.json
 	@mkdir -p target
-	@$(CARGO) build --release --locked -p cairn-server -p cairn-bench
+	@$(CARGO) build --release --workspace --bins --locked
 	@$(ENV) "$$CARGO_TARGET_DIR/release/cairn-bench" speed --json target/bench.json
 
 docs: setup ## Print docs/CONFIG.md and docs/METRICS.md from the code's tables
-	@$(CARGO) run --release --locked -q -p cairn-server -- --print-config-doc >docs/CONFIG.md
-	@$(CARGO) run --release --locked -q -p cairn-server -- --print-metrics-doc >docs/METRICS.md
+	@$(CARGO) build --release --workspace --bins --locked
+	@$(ENV) "$$CARGO_TARGET_DIR/release/cairnd" --print-config-doc >docs/CONFIG.md
+	@$(ENV) "$$CARGO_TARGET_DIR/release/cairnd" --print-metrics-doc >docs/METRICS.md
 
 clean: ## Remove what the build made (RocksDB stays)
 	@$(CARGO) clean

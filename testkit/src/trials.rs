@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cairn_core::{Clock, SystemClock};
 
-use crate::fault_device::Dice;
+use crate::dice::Dice;
 use crate::rigs::{self, RigRun};
 
 /// A trial that takes longer than two of these hangs.

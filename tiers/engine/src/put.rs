@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_core::metrics::{Put as PutLabel, Skipped};
 use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result};
@@ -14,12 +15,15 @@ use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
 use tokio::sync::oneshot;
 
-use crate::catalogue::{PageName, Published};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
 use crate::room;
+use crate::values::{PageName, Published};
 use crate::write_queue::{Acknowledge, Offered, WriteJob};
+
+/// Longest wait of a put for one frame, unless it must be durable: far longer than the SSD takes for a batch.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A put under way. Dropping it gives back everything that was not committed.
 #[derive(Debug)]
@@ -123,7 +127,7 @@ impl Put {
         self.outcomes.get(page).copied().flatten()
     }
 
-    /// Takes page memory for `page`; waits for it until the put's deadline. Cancel-safe.
+    /// Takes page memory for `page`; waits for it, at most until the put's deadline. Cancel-safe.
     ///
     /// # Errors
     /// Why the page will not be stored; that is its outcome from now on, so its bytes need not be sent.
@@ -131,13 +135,21 @@ impl Put {
         if !self.parent_is_there(page) {
             return Err(self.give_up(page, NotStored::ParentMissing));
         }
-        if let Some(frame) = room::frame_now(&self.shared, &self.namespace) {
+        let parent = page.checked_sub(1).and_then(|parent| self.chain.get(parent)).copied();
+        if let Some(frame) = room::frame_now(&self.shared, &self.namespace, parent) {
             return Ok(frame);
         }
-        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines.
+        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines. Only others may evict
+        // the parent now.
         self.last = None;
         self.held.clear();
-        match room::frame(&self.shared, &self.namespace, self.deadline).await {
+        let (shared, namespace, patience) = (Arc::clone(&self.shared), Arc::clone(&self.namespace), self.patience());
+        let frame = tokio::select! {
+            frame = room::frame(&shared, &namespace, parent, patience) => frame,
+            // Pages of this very put may have to reach the SSD before any memory comes free.
+            () = self.keep_sending() => None,
+        };
+        match frame {
             Some(frame) => Ok(frame),
             None => Err(self.give_up(page, NotStored::NoSpace)),
         }
@@ -156,14 +168,17 @@ impl Put {
             Published::ParentMissing => {
                 return PageOutcome::NotStored(self.give_up(page, NotStored::ParentMissing));
             }
-            Published::Present => PageOutcome::Present(Durability::Memory),
+            Published::Present(found) => {
+                self.last = found;
+                PageOutcome::Present(Durability::Memory)
+            }
             Published::Stored => {
                 self.shared.metrics.put_bytes.inc_by(self.namespace.page_bytes());
+                self.last = Some(sealed);
                 PageOutcome::Stored(Durability::Memory)
             }
         };
         self.outcomes[page] = Some(outcome);
-        self.last = Some(sealed);
         if self.shared.settings.write_policy.admits(self.asked) {
             self.send_to_ssd(page);
         }
@@ -198,8 +213,8 @@ impl Put {
             let mut catalogue = self.shared.catalogue.lock();
             let leading = catalogue.find(self.namespace.no(), &self.chain, 0).map_err(|fault| out_of_order(&fault))?;
             catalogue.touch(&leading);
-            for (page, key) in self.chain.iter().enumerate() {
-                let entry = catalogue.entry_of(self.namespace.no(), key);
+            let each = catalogue.find_each(self.namespace.no(), &self.chain).map_err(|fault| out_of_order(&fault))?;
+            for (page, entry) in each.into_iter().enumerate() {
                 let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
                     None | Some((None, None)) => {
                         self.held.extend(before.take());
@@ -241,6 +256,15 @@ impl Put {
             .is_some_and(|entry| entry.dram.is_some() || entry.ssd.is_some())
     }
 
+    /// How long the put waits for memory. If it must be durable, the SSD makes room at its pace, and the put goes at that pace. Else it is
+    /// not worth waiting for: nothing may be leaving at all.
+    fn patience(&self) -> Deadline {
+        match self.asked {
+            Durability::Ssd => self.deadline,
+            Durability::Memory => self.deadline.min(Deadline::after(&*self.shared.clock, MEMORY_PATIENCE)),
+        }
+    }
+
     fn give_up(&mut self, page: usize, why: NotStored) -> NotStored {
         if let Some(outcome) = self.outcomes.get_mut(page) {
             *outcome = Some(PageOutcome::NotStored(why));
@@ -248,18 +272,29 @@ impl Put {
         why
     }
 
-    /// Offers a page that is in DRAM to the write queue; one that must be durable is kept for later if there is no room.
+    /// Offers a page that is in DRAM to the write queue. One that must be durable and finds no room is kept for later, and so are those that
+    /// follow it.
     fn send_to_ssd(&mut self, page: usize) {
-        if self.asked >= Durability::Ssd && !self.postponed.is_empty() {
-            // Not before the pages ahead of it.
-            self.postponed.push_back(page);
-            return;
-        }
-        if self.offer(page) == Some(Offered::Full) {
-            match self.asked {
-                Durability::Memory => self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc(),
-                Durability::Ssd => self.postponed.push_back(page),
+        match self.asked {
+            Durability::Memory => {
+                if self.offer(page) == Some(Offered::Full) {
+                    self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
+                }
             }
+            Durability::Ssd => {
+                self.postponed.push_back(page);
+                self.send_what_fits();
+            }
+        }
+    }
+
+    /// Offers the postponed pages, in order, up to the first for which there is no room.
+    fn send_what_fits(&mut self) {
+        while let Some(page) = self.postponed.front().copied() {
+            if self.offer(page) == Some(Offered::Full) {
+                return;
+            }
+            self.postponed.pop_front();
         }
     }
 
@@ -290,18 +325,22 @@ impl Put {
         Some(offered)
     }
 
+    /// Offers the postponed pages as the queue takes them; never ends.
+    async fn keep_sending(&mut self) {
+        self.send_postponed().await;
+        std::future::pending().await
+    }
+
+    /// Offers the postponed pages as the queue takes them, until the deadline. Cancel-safe.
     async fn send_postponed(&mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some(page) = self.postponed.front().copied() {
+        loop {
             let mut room = std::pin::pin!(shared.queue.room());
             room.as_mut().enable();
-            if self.offer(page) == Some(Offered::Full) {
-                let left = self.deadline.remaining(&*shared.clock);
-                if left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
-                    return;
-                }
-            } else {
-                self.postponed.pop_front();
+            self.send_what_fits();
+            let left = self.deadline.remaining(&*shared.clock);
+            if self.postponed.is_empty() || left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
+                return;
             }
         }
     }

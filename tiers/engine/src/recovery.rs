@@ -16,8 +16,9 @@ use cairn_directory::{Change, Directory, Record};
 use cairn_ssd::{Expected, GENERATION_SPAN, SsdTier};
 use tracing::{info, warn};
 
-use crate::catalogue::{Catalogue, PageName, Shape};
+use crate::catalogue::Catalogue;
 use crate::namespace::Namespaces;
+use crate::values::{PageName, Shape};
 use crate::writer::BATCH_PAGES_MAX;
 
 /// Records in one directory commit of a rebuild.
@@ -67,13 +68,17 @@ pub(crate) fn recover(
     catalogue: &mut Catalogue,
 ) -> Result<Recovery> {
     for record in directory.namespaces()? {
-        let (namespace, _) = namespaces.open(record.id, &record.tenant, &record.identity)?;
+        let namespace = namespaces.open(record.id, &record.tenant, &record.identity);
         catalogue.set_shape(
             namespace.no(),
             Shape { id: record.id, tenant: Some(namespace.tenant_no()), page_bytes: namespace.page_bytes() },
         );
     }
-    let known_device = directory.device()? == Some(tier.device_id());
+    let device = directory.device()?;
+    let known_device = device == Some(tier.device_id());
+    if fresh && device.is_some() {
+        warn!("the directory knows pages of an SSD file that is not there any more; they are forgotten");
+    }
     let (mode, mut records, mut dropped) = match (fresh, known_device) {
         (true, _) => (OpenMode::Fresh, Vec::new(), 0),
         (false, true) => {

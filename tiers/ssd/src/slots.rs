@@ -88,6 +88,11 @@ impl Slots {
         self.state.lock().grid.available(slot_bytes, slot_bytes, enough)
     }
 
+    /// Slots taken in `region`.
+    pub(crate) fn taken_in(&self, region: u32) -> u32 {
+        self.state.lock().grid.taken_in(region)
+    }
+
     pub(crate) fn used_bytes(&self) -> u64 {
         self.state.lock().used_bytes
     }

@@ -3,13 +3,13 @@
 //! Both copies are written at every change, the worse one first, with a barrier after each. So one is whole at any moment, and a limit is
 //! used only when both have it: whichever copy is lost, the other starts no lower than anything that was handed out.
 
-use cairn_core::{DeviceId, Generation, HeaderKey};
+use cairn_core::{DeviceId, Generation, HEADER_BYTES, HeaderKey};
 use parking_lot::Mutex;
 
 use crate::device::DeviceError;
 use crate::disk::Disk;
 use crate::error::SsdError;
-use crate::layout::{Layout, SUPERBLOCKS_AT};
+use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, SUPERBLOCKS_AT};
 use crate::sector::{self, Block, Sector, VERSION};
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
@@ -104,7 +104,10 @@ struct State {
 impl Superblocks {
     /// Reads both copies, refuses what must not be touched, repairs a copy that is damaged or behind, and takes in a grown device.
     pub(crate) fn open(disk: &Disk) -> Result<Self, SsdError> {
-        let Found { newest, worse, both } = choose(read_copies(disk))?;
+        let Found { newest, worse, both } = match choose(read_copies(disk)) {
+            Err(SsdError::Blank) if !is_blank_behind(disk)? => return Err(SsdError::SuperblocksDamaged),
+            found => found?,
+        };
         let (device_bytes, formatted_bytes) = (disk.device.bytes(), newest.device_bytes);
         if device_bytes < formatted_bytes {
             return Err(SsdError::Smaller { device_bytes, formatted_bytes });
@@ -175,6 +178,16 @@ fn read_copies(disk: &Disk) -> [Half; 2] {
             Err(error) => Half::Unreadable(error),
         }
     })
+}
+
+/// Whether the first region was never used either: then the device is new, and not one that has lost its superblocks.
+fn is_blank_behind(disk: &Disk) -> Result<bool, SsdError> {
+    let mut block = [0; HEADER_BYTES];
+    if disk.device.bytes() < FRONT_BYTES + BLOCK_BYTES {
+        return Ok(true);
+    }
+    disk.read(FRONT_BYTES, &mut [&mut block])?;
+    Ok(block == [0; HEADER_BYTES])
 }
 
 fn choose(copies: [Half; 2]) -> Result<Found, SsdError> {

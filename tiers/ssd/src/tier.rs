@@ -288,6 +288,16 @@ impl SsdTier {
         self.fitting(page_bytes).map_or(0, |slot_bytes| self.slots.available(slot_bytes, enough))
     }
 
+    /// Slots taken in `region`: pages, and slots that are being written or are out of use. Does not block.
+    pub fn taken_in(&self, region: u32) -> u32 {
+        self.slots.taken_in(region)
+    }
+
+    /// Slots for pages of `page_bytes` that one region can be cut into.
+    pub fn slots_in_region(&self, page_bytes: u64) -> u64 {
+        self.fitting(page_bytes).map_or(0, |slot_bytes| self.layout.slot_space_bytes() / slot_bytes)
+    }
+
     /// The device's id, made when it was formatted.
     pub fn device_id(&self) -> DeviceId {
         self.device

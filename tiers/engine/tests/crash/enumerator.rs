@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use cairn_core::Durability;
-use cairn_testkit::fault_device::Dice;
+use cairn_testkit::dice::Dice;
 use cairn_testkit::recorder::{Point, Power, Recorder, Tally, World};
 use cairn_testkit::trials::{Rig, Total, dice_of, number, record, seed};
 
@@ -66,8 +66,8 @@ fn short_life(house: &House, world: World, known: &Start, dice: &mut Dice) -> Re
     house.runtime.block_on(async {
         let (cairn, start) = verify(house, world, known).await?;
         let mut script = Script::new(house, cairn, start);
-        let ops_max = if dice.below(4) == 0 { 24 } else { 6 };
-        let ops = 1 + dice.below(ops_max);
+        let ops_max = if dice.place(4) == 0 { 24 } else { 6 };
+        let ops = 1 + dice.place(ops_max);
         script.run(&roll(house, dice, ops)).await?;
         Ok(script.end())
     })
@@ -75,11 +75,11 @@ fn short_life(house: &House, world: World, known: &Start, dice: &mut Dice) -> Re
 
 /// Crashes `life` when `points` points have begun, as the dice say, and looks at what is left.
 fn crash(house: &House, life: &Life, points: usize, dice: &mut Dice, totals: &Total) -> Result<(World, Start), String> {
-    let (returned, landed) = (dice.below(2) == 0, dice.below(2) == 0);
+    let (returned, landed) = (dice.place(2) == 0, dice.place(2) == 0);
     let known = life.known_at(house, points, returned)?;
     let mut world = life.history.cursor().crash(points, returned, landed);
     let unsynced = world.unsynced.len() as u64;
-    let tally = match dice.below(16) {
+    let tally = match dice.place(16) {
         0 => Some(world.cut_power(Power::Kept, dice)),
         1..5 => Some(world.cut_power(Power::Lost, dice)),
         5..8 => Some(world.cut_power(Power::Torn, dice)),
@@ -131,7 +131,7 @@ async fn work_on(house: &House, world: World, known: &Start, dice: &mut Dice) ->
     let (cairn, start) = verify(house, world, known).await?;
     let out_of_use_bytes = house.slots_bytes(&start.weak);
     let mut script = Script::new(house, cairn, start);
-    let chain = dice.below(house.chains.len() as u64);
+    let chain = dice.place(house.chains.len());
     script.step(Op::Put { chain, pages: house.chains[chain].keys.len(), durability: Durability::Ssd }).await?;
     check_capacity(script.cairn(), out_of_use_bytes)?;
     let life = script.end();
@@ -172,7 +172,7 @@ fn a_crash_of_short_scripts_loses_nothing_that_was_acknowledged() {
         let (house, life) = (&worker.house, &worker.lives[&script]);
         let (mut world, mut known) = crash(house, life, point_of(life, dice), dice, &TOTALS)?;
         // One in eight lives on, crashes again, and may live a third time.
-        while dice.below(8) == 0 {
+        while dice.place(8) == 0 {
             let life = short_life(house, world, &known, dice)?;
             (world, known) = crash(house, &life, point_of(&life, dice), dice, &TOTALS)?;
         }
@@ -185,10 +185,10 @@ fn a_crash_of_short_scripts_loses_nothing_that_was_acknowledged() {
 fn point_of(life: &Life, dice: &mut Dice) -> usize {
     let points = &life.history.points;
     let barriers: Vec<usize> = (0..points.len()).filter(|at| matches!(points[*at], Point::Barrier { .. })).collect();
-    if barriers.is_empty() || dice.below(3) == 0 {
-        return dice.below(points.len() as u64 + 1);
+    if barriers.is_empty() || dice.place(3) == 0 {
+        return dice.place(points.len() + 1);
     }
-    (barriers[dice.below(barriers.len() as u64)] + 1 + dice.below(3)).min(points.len())
+    (barriers[dice.place(barriers.len())] + 1 + dice.place(3)).min(points.len())
 }
 
 #[test]
