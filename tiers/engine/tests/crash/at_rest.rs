@@ -26,7 +26,7 @@ const TRIALS_OF_A_WORLD: u64 = 64;
 const PAGES: usize = 8;
 
 const fn rig(name: &'static str, target: &'static str, trials: u64, nightly: u64) -> Rig {
-    Rig { name, target, trials, nightly }
+    Rig { name, target, trials, nightly, each: 1 }
 }
 
 /// A world in which pages lie, and how it was some time before.
@@ -58,7 +58,7 @@ impl Worker {
 }
 
 /// A life that leaves the SSD well filled; how the disks were in the middle and at the end of it.
-fn settle(house: &House, dice: &mut Dice) -> Result<(World, World), String> {
+pub(crate) fn settle(house: &House, dice: &mut Dice) -> Result<(World, World), String> {
     let life = house.runtime.block_on(async {
         let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
         let mut script = Script::new(house, cairn, start);
@@ -82,19 +82,19 @@ fn settle(house: &House, dice: &mut Dice) -> Result<(World, World), String> {
     Ok((before, now))
 }
 
-fn records(directory: &DirectoryState) -> Vec<Record> {
+pub(crate) fn records(directory: &DirectoryState) -> Vec<Record> {
     directory.records.values().copied().collect()
 }
 
 /// Where the used bytes of a page lie: its header, and its payload.
-fn used(record: &Record) -> [Range<usize>; 2] {
+pub(crate) fn used(record: &Record) -> [Range<usize>; 2] {
     let at = slot_at(record.slot, record.payload_bytes);
     let payload = at + HEADER_BYTES;
     [at..at + HEADER_USED_BYTES, payload..payload + record.payload_bytes as usize]
 }
 
 /// Whether the page that `record` names lies on the device, with the right bytes.
-fn is_whole(record: &Record, world: &World) -> bool {
+pub(crate) fn is_whole(record: &Record, world: &World) -> bool {
     let [header, body] = used(record);
     let Some(header) = world.durable.get(header) else { return false };
     let generation = record.generation.to_u64().to_le_bytes();

@@ -26,12 +26,14 @@ const EVERY_POINT: Rig = Rig {
     target: "-p cairn-engine --test crash -- --nocapture a_crash_at_every_point",
     trials: POINTS as u64 * IMAGES,
     nightly: POINTS as u64 * IMAGES * 8,
+    each: 1,
 };
 const SHORT_SCRIPTS: Rig = Rig {
     name: "crash of short scripts",
     target: "-p cairn-engine --test crash -- --nocapture a_crash_of_short_scripts",
     trials: 20_000,
     nightly: 2_000_000,
+    each: 1,
 };
 
 /// What both rigs have injected.

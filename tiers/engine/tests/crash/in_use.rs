@@ -13,7 +13,7 @@ use crate::oracle::{Life, Note, Start, check_capacity, verify};
 use crate::script::{Op, Script, is_durable, roll};
 
 const fn rig(name: &'static str, target: &'static str, trials: u64, nightly: u64) -> Rig {
-    Rig { name, target, trials, nightly }
+    Rig { name, target, trials, nightly, each: 1 }
 }
 
 /// Good up to the `nth` step of a kind; that one, and if `forever` all after it, have this verdict.
