@@ -1,5 +1,10 @@
 //! R4: the parsers of superblock and region header, fed with a million changed blocks each; and whole devices with changed blocks.
-#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, clippy::expect_used, reason = "a test that can not go on says so by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that can not go on says so by panicking"
+)]
 
 mod common;
 

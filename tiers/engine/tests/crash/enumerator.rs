@@ -25,7 +25,7 @@ const EVERY_POINT: Rig = Rig {
     name: "crash at every point",
     target: "-p cairn-engine --test crash -- --nocapture a_crash_at_every_point",
     trials: POINTS as u64 * IMAGES,
-    nightly: POINTS as u64 * IMAGES * 8,
+    nightly: POINTS as u64 * IMAGES * 64,
     each: 1,
 };
 const SHORT_SCRIPTS: Rig = Rig {
@@ -120,7 +120,7 @@ fn count(totals: &Total, life: &Life, points: usize, unsynced: u64, tally: Tally
 
 /// Records the shares of the rigs that are faults of their own. The rig that ends last writes the sum.
 fn record_totals() {
-    println!("{TOTALS:?}");
+    println!("{:?}", *TOTALS);
     for name in ["F02 torn write", "F03 lost unsynced writes", "F04 reordered writes"] {
         if number("CAIRN_TRIAL").is_none() {
             record(name, TOTALS.of(name), 0, 0.0);
@@ -183,14 +183,17 @@ fn a_crash_of_short_scripts_loses_nothing_that_was_acknowledged() {
     record_totals();
 }
 
-/// Where to crash: anywhere, or within two points after a barrier.
+/// Where to crash: anywhere, within two points after a barrier, or when a write is under way.
 fn point_of(life: &Life, dice: &mut Dice) -> usize {
     let points = &life.history.points;
-    let barriers: Vec<usize> = (0..points.len()).filter(|at| matches!(points[*at], Point::Barrier { .. })).collect();
-    if barriers.is_empty() || dice.place(3) == 0 {
-        return dice.place(points.len() + 1);
-    }
-    (barriers[dice.place(barriers.len())] + 1 + dice.place(3)).min(points.len())
+    let after = |is: fn(&Point) -> bool| (0..points.len()).filter(|at| is(&points[*at])).map(|at| at + 1).collect();
+    let (near, spread): (Vec<usize>, usize) = match dice.place(3) {
+        0 => ((0..=points.len()).collect(), 1),
+        1 => (after(|point| matches!(point, Point::Barrier { .. })), 3),
+        _ => (after(|point| matches!(point, Point::Write(_))), 1),
+    };
+    let nearest = near.get(dice.place(near.len())).copied().unwrap_or(0);
+    (nearest + dice.place(spread)).min(points.len())
 }
 
 #[test]
