@@ -27,6 +27,8 @@ mod disk;
 mod error;
 mod file;
 mod layout;
+#[cfg(feature = "testkit")]
+pub mod parsers;
 mod read_queue;
 mod region;
 mod scan;
