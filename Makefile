@@ -5,7 +5,7 @@ SHELL := /bin/bash
 ENV := source deploy/env.sh &&
 CARGO := $(ENV) cargo
 
-.PHONY: help setup build demo test lint check bench docs clean
+.PHONY: help setup build demo test nightly lint check bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,14 @@ demo: setup ## See it run: a real trace, a crash, a restart
 test: setup ## Run every test
 	@mkdir -p target
 	@$(CARGO) test --release --workspace --locked
+
+nightly: setup ## The rigs with their counts for a night: about four hours. CAIRN_SEED repeats one
+	@mkdir -p target
+	@$(CARGO) build --release --workspace --bins --locked
+	@$(ENV) export CAIRN_NIGHTLY=1 CAIRN_KILLS=10000 CAIRN_SEED=$${CAIRN_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	cargo test --release --locked --no-fail-fast -p cairn-core -p cairn-directory -p cairn-ssd -p cairn-engine \
+	  --test fuzz --test grid --test index_model --test crash -- --nocapture && \
+	cargo test --release --locked -p cairn-bench --test kill -- --nocapture
 
 lint: setup ## Formatting, warnings, layering, documents
 	@cargo fmt --all --check

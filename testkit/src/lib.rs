@@ -4,6 +4,7 @@
 
 pub mod dice;
 pub mod fault_device;
+pub mod fuzz;
 pub mod payload;
 pub mod recorder;
 pub mod rigs;

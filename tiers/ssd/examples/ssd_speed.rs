@@ -157,7 +157,7 @@ impl House {
         loop {
             let more = self.clock.now().since(start) < TURN;
             while more && waiting.len() < window {
-                let (slot, expected) = stored[dice.below(stored.len() as u64)];
+                let (slot, expected) = stored[dice.place(stored.len())];
                 let into = self.pool.reserve(TenantNo(1), PAGE_BYTES).expect("a free frame");
                 let job = ReadJob { pin: self.tier.pin(slot), expected, into };
                 let Submitted::Queued(reply) = self.io.read(IoClass::Demand, job) else { panic!("the line is full") };

@@ -21,6 +21,11 @@ impl Block {
         Self([0; BYTES])
     }
 
+    #[cfg(feature = "testkit")]
+    pub(crate) fn of(bytes: &[u8; BYTES]) -> Self {
+        Self(*bytes)
+    }
+
     pub(crate) fn array(&self) -> &[u8; BYTES] {
         &self.0
     }

@@ -39,6 +39,8 @@ mod file;
 mod layout;
 mod line;
 mod page_io;
+#[cfg(feature = "testkit")]
+pub mod parsers;
 mod region;
 mod ring_queue;
 mod scan;

@@ -39,7 +39,7 @@ fn read(disk: &Disk, layout: &Layout, device: DeviceId, region: u32) -> Cut {
     }
 }
 
-fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut {
+pub(crate) fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut {
     match sector::look(block, &MAGIC) {
         Sector::Blank => return Cut::Unused,
         Sector::Whole => {}
@@ -62,11 +62,16 @@ pub(crate) fn write(
     slot_bytes: u64,
     since: Generation,
 ) -> Result<(), SsdError> {
+    let block = encode(device, region, slot_bytes, since);
+    disk.write(layout.region_at(region), &[&block])?;
+    disk.barrier()
+}
+
+pub(crate) fn encode(device: DeviceId, region: u32, slot_bytes: u64, since: Generation) -> Block {
     let mut block = sector::start(&MAGIC);
     sector::put(&mut block, 12, &region.to_le_bytes());
     sector::put(&mut block, 16, device.as_bytes());
     sector::put(&mut block, 32, &slot_bytes.to_le_bytes());
     sector::put(&mut block, 40, &since.to_u64().to_le_bytes());
-    disk.write(layout.region_at(region), &[&sector::seal(block)])?;
-    disk.barrier()
+    sector::seal(block)
 }

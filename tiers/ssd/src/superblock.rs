@@ -30,7 +30,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    fn encode(&self) -> Block {
+    pub(crate) fn encode(&self) -> Block {
         let mut block = sector::start(&MAGIC);
         sector::put(&mut block, 16, &self.sequence.to_le_bytes());
         sector::put(&mut block, 24, self.device.as_bytes());
@@ -41,7 +41,7 @@ impl Superblock {
         sector::seal(block)
     }
 
-    fn decode(block: &Block) -> Half {
+    pub(crate) fn decode(block: &Block) -> Half {
         match sector::look(block, &MAGIC) {
             Sector::Whole => {}
             Sector::Blank => return Half::Blank,
@@ -72,7 +72,7 @@ impl Superblock {
 
 /// One of the two copies, as found.
 #[derive(Debug)]
-enum Half {
+pub(crate) enum Half {
     Whole(Superblock),
     Blank,
     Damaged,

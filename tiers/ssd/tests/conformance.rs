@@ -110,9 +110,9 @@ mod check {
         let mut written = Vec::new();
         let mut at = 1;
         while at < 480 {
-            let count = 1 + dice.below(24);
+            let count = 1 + dice.place(24);
             written.push((at, count));
-            at += count + dice.below(3);
+            at += count + dice.place(3);
         }
         for (at, count) in &written {
             bench.queue.submit(IoClass::Write, write(&ledger, *at, blocks(*at as u64, *count))).unwrap();
@@ -124,7 +124,7 @@ mod check {
             expected[at * BLOCK..(at + count) * BLOCK].copy_from_slice(&blocks(*at as u64, *count));
         }
         for last in (1..written.len()).rev() {
-            written.swap(last, dice.below(last as u64 + 1));
+            written.swap(last, dice.place(last + 1));
         }
         for (at, count) in &written {
             bench.queue.submit(IoClass::Demand, read(&ledger, *at, *count)).unwrap();
@@ -247,14 +247,14 @@ mod check {
         let ledger = Ledger::default();
         let (mut taken, mut dice) = (0, Dice::new(11));
         while taken < 10_000 {
-            let at = dice.below(250);
-            let (transfer, caller) = transfers::with_caller(&ledger, at, 1 + dice.below(4));
+            let at = dice.place(250);
+            let (transfer, caller) = transfers::with_caller(&ledger, at, 1 + dice.place(4));
             let Ok(()) = bench.queue.submit(IoClass::Demand, transfer) else {
                 std::thread::yield_now();
                 continue;
             };
             taken += 1;
-            match dice.below(3) {
+            match dice.place(3) {
                 0 => drop(caller),
                 1 => std::thread::yield_now(),
                 _ => {}

@@ -73,20 +73,20 @@ fn storm(kind: DeviceKind) {
             reads += 1;
             continue;
         };
-        if dice.below(4) == 0 {
+        if dice.place(4) == 0 {
             mine.push_back(Mine::new(frame, dice.roll()));
             if mine.len() > 16 {
                 mine.pop_front().unwrap().check();
             }
             continue;
         }
-        let page = pages[dice.below(pages.len() as u64)];
+        let page = pages[dice.place(pages.len())];
         let job = ReadJob { pin: tier.pin(page.slot), expected: page.expected, into: frame };
         let Submitted::Queued(reply) = io.read(IoClass::Demand, job) else {
             std::thread::yield_now();
             continue;
         };
-        if dice.below(10) == 0 {
+        if dice.place(10) == 0 {
             replies.push_back((page, reply));
         } else {
             drop(reply);

@@ -9,7 +9,7 @@ use cairn_core::{
     Checksum, Clock, Deadline, Declared, Durability, Heads, Identity, KeyScheme, LayerRange, NamespaceId, PageKey,
     Principal, ServerSecret, SlotId, StateKind, StopReason, SystemClock, chain_from_tokens,
 };
-use cairn_directory::Record;
+use cairn_directory::{Directory, Record};
 use cairn_engine::{Components, Engine, EngineSettings, GetOptions, Namespace, Put};
 use cairn_policy::WritePolicy;
 use cairn_pool::{HugePages, PoolSettings};
@@ -153,12 +153,17 @@ impl House {
 
     /// Opens an engine whose disks are `recorder`'s.
     pub(crate) fn open(&self, recorder: &Arc<Recorder>) -> Result<Cairn, String> {
+        self.open_with(recorder, recorder.directory())
+    }
+
+    /// Opens an engine on `recorder`'s device and a directory of another kind.
+    pub(crate) fn open_with(&self, recorder: &Arc<Recorder>, directory: Arc<dyn Directory>) -> Result<Cairn, String> {
         let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).expect("metrics register once"));
         let components = Components {
             clock: Arc::clone(&self.clock),
             entropy: Arc::new(SeededEntropy::new(11)),
             secret: ServerSecret::from_bytes([7; 32]),
-            directory: recorder.directory(),
+            directory,
             device: recorder.clone(),
             metrics: Arc::clone(&metrics),
         };

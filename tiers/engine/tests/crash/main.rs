@@ -13,8 +13,10 @@
 )]
 
 mod at_rest;
+mod directory_files;
 mod enumerator;
 mod house;
 mod in_use;
 mod oracle;
+mod replays;
 mod script;
