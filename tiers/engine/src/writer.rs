@@ -1,8 +1,9 @@
 //! The writer: the one thread that changes the SSD and the directory.
 //!
 //! For a batch of pages: make room (the directory forgets evicted pages, durably, before their slots are used again), write the pages
-//! into free slots, several at once, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash between any two
-//! steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever overwritten.
+//! into free slots, several at once, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash
+//! between any two steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever
+//! overwritten.
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 

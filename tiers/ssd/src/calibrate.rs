@@ -38,6 +38,8 @@ const ROUNDS: usize = 2;
 /// Time for one turn, and for all of them.
 const TURN: Duration = Duration::from_millis(18);
 const ALL_TURNS: Duration = Duration::from_millis(250);
+/// Reads of one turn, whatever the clock says.
+const READS_MAX: u64 = 4096;
 /// A smaller depth is preferred if it reaches this many hundredths of the fastest.
 const NEARLY_PERCENT: u64 = 95;
 
@@ -89,7 +91,7 @@ impl Probing<'_> {
         let mut begun: u64 = 0;
         loop {
             let now = self.clock.now();
-            while now < stop && self.ring.under_way() < depth as usize {
+            while now < stop && begun < READS_MAX && self.ring.under_way() < depth as usize {
                 ended.extend(self.ring.push(self.spare.probe(self.places.next())));
                 begun += 1;
             }
