@@ -11,7 +11,6 @@
 
 pub mod cairnd;
 pub mod demo;
-pub mod dice;
 pub mod error;
 pub mod figures;
 pub mod generator;
