@@ -88,7 +88,7 @@ impl Generator {
         let message_tokens = tokens(self.dice.log_normal(170.0, 2.0).clamp(1.0, 40_000.0));
         let full_pages = session.prompt_tokens / u64::from(PAGE_TOKENS);
         // One turn in eight goes on from an edited history.
-        let kept_pages = if self.dice.chance(0.125) { self.dice.number(full_pages) } else { full_pages };
+        let kept_pages = if self.dice.chance(0.125) { self.dice.below(full_pages) } else { full_pages };
         session.pages.truncate(usize::try_from(kept_pages.max(1)).unwrap_or(usize::MAX));
         let longest = tokens(*PROMPT_TOKENS.end());
         session.prompt_tokens = (session.prompt_tokens + session.answer_tokens + message_tokens).min(longest);

@@ -131,7 +131,7 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
     while run.kills < kills {
         let load =
             BusyLoad { page_bytes: PAGE_BYTES, salt: seed, first_chain: run.kills * CHAINS_MAX, chains: CHAINS_MAX };
-        let acknowledged = dice.number(ACKNOWLEDGED_MAX + 1);
+        let acknowledged = dice.below(ACKNOWLEDGED_MAX + 1);
         let (mut recipe, put) = load.put_until_killed(cairnd, acknowledged, &mut dice).await?;
         run.kills += 1;
         if dice.chance(0.25) {
@@ -140,7 +140,7 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
         }
         cairnd = Cairnd::start(recipe).await?;
         let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
-        let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.below(chains.len() as u64)));
+        let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.place(chains.len())));
         let verdict = verify(&store, put.iter().chain(older)).await?;
         run.failures += u64::from(!verdict.is_good());
         chains.extend(put);
@@ -156,7 +156,7 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
 /// Kills the server at a random moment of its start.
 async fn kill_in_recovery(recipe: Recipe, dice: &mut Dice) -> Result<Recipe> {
     let cairnd = Starting::spawn(recipe)?;
-    sleep(Duration::from_micros(dice.number(100_000))).await;
+    sleep(Duration::from_micros(dice.below(100_000))).await;
     Ok(cairnd.kill().await?)
 }
 
@@ -194,7 +194,7 @@ impl BusyLoad {
         }
         let wanted = u32::try_from(acknowledged.min(self.chains)).unwrap_or(u32::MAX);
         let reached = timeout(LOAD_TIMEOUT, done.acquire_many(wanted)).await.is_ok();
-        sleep(Duration::from_micros(dice.number(MOMENT_US_MAX))).await;
+        sleep(Duration::from_micros(dice.below(MOMENT_US_MAX))).await;
         let recipe = cairnd.kill().await?;
         let mut chains = Vec::new();
         while let Some(put) = tasks.join_next().await {
@@ -231,7 +231,7 @@ impl BusyLoad {
 
 /// The pages of chain `number`: between 1 and [`CHAIN_PAGES_MAX`].
 fn ids(salt: u64, number: u64) -> Vec<u64> {
-    let pages = 1 + Dice::new(salt ^ number.rotate_left(32)).number(CHAIN_PAGES_MAX);
+    let pages = 1 + Dice::new(salt ^ number.rotate_left(32)).below(CHAIN_PAGES_MAX);
     (0..pages).map(|page| number * CHAIN_PAGES_MAX + page).collect()
 }
 

@@ -29,13 +29,13 @@ impl Dice {
     }
 
     /// A number in `0..below`; 0 if `below` is 0. The bias of the remainder is below 2^-32 for any `below` under 2^32.
-    pub fn number(&mut self, below: u64) -> u64 {
+    pub fn below(&mut self, below: u64) -> u64 {
         self.roll().checked_rem(below).unwrap_or(0)
     }
 
-    /// The same, as a place in a list.
-    pub fn below(&mut self, below: u64) -> usize {
-        usize::try_from(self.number(below)).unwrap_or(0)
+    /// A place in a list of `len`; 0 if it is empty.
+    pub fn place(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
     /// A number in `[0, 1)`.

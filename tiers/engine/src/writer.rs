@@ -240,12 +240,14 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
             "the pages are gone until the next start, not for good: the SSD takes no writes since one failed",
         ));
     }
-    let cleared = forget_and_wipe(shared, id, &left);
-    match &cleared {
-        Ok(()) => left.iter().for_each(|left| shared.tier.free(left.slot)),
-        Err(failed) => quarantine(shared, failed),
+    if let Err(failed) = forget_and_wipe(shared, id, &left) {
+        quarantine(shared, &failed);
+        return Err(failed);
     }
-    cleared.map(|()| pages)
+    for left in left {
+        shared.tier.free(left.slot);
+    }
+    Ok(pages)
 }
 
 /// The directory first: it never names a page that has been wiped, which would look like damage after a crash. Then the headers: a rebuild

@@ -132,7 +132,7 @@ fn generations_never_repeat_over_100_openings_without_a_close() {
         let mut image = rig.device.image(Unsynced::Dice(dice.roll()));
         // The loss of one copy does not bring an old limit back.
         if dice.below(2) == 0 {
-            let lost = usize::try_from([SUPERBLOCK_A, SUPERBLOCK_B][dice.below(2)]).unwrap();
+            let lost = usize::try_from([SUPERBLOCK_A, SUPERBLOCK_B][dice.place(2)]).unwrap();
             image[lost..lost + 512].fill(0xff);
         }
         rig = Rig::over(Arc::new(FaultDevice::from_image(image)));
