@@ -190,7 +190,7 @@ fn torn(state: &State, dice: &mut Dice) -> Vec<u8> {
     let mut image = state.durable.clone();
     let mut order: Vec<_> = (0..state.unsynced.len()).collect();
     for last in (1..order.len()).rev() {
-        order.swap(last, dice.below(last as u64 + 1));
+        order.swap(last, dice.place(last + 1));
     }
     for write in order {
         let (at, bytes) = &state.unsynced[write];

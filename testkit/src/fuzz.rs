@@ -60,11 +60,11 @@ impl Target<'_> {
     /// Makes one input of one of the corpus.
     fn make(&self, input: &mut Vec<u8>, dice: &mut Dice) {
         input.clear();
-        input.extend_from_slice(&self.corpus[dice.below(self.corpus.len() as u64)]);
-        for _ in 0..=dice.below(CHANGES_MAX as u64) {
+        input.extend_from_slice(&self.corpus[dice.place(self.corpus.len())]);
+        for _ in 0..=dice.place(CHANGES_MAX) {
             self.change(input, dice);
         }
-        if dice.below(2) == 0 {
+        if dice.place(2) == 0 {
             (self.seal)(input);
         }
     }
@@ -73,30 +73,30 @@ impl Target<'_> {
         if input.is_empty() {
             input.push(0);
         }
-        let used = if dice.below(16) == 0 { input.len() } else { self.used_bytes.clamp(1, input.len()) };
-        let at = dice.below(used as u64);
-        match dice.below(if self.fixed { 7 } else { 10 } as u64) {
-            0 | 1 => input[at] ^= 1 << dice.below(8),
+        let used = if dice.place(16) == 0 { input.len() } else { self.used_bytes.clamp(1, input.len()) };
+        let at = dice.place(used);
+        match dice.place(if self.fixed { 7 } else { 10 }) {
+            0 | 1 => input[at] ^= 1 << dice.place(8),
             2 => input[at] = dice.roll().to_le_bytes()[0],
-            3 => overwrite(input, at, &EDGES[dice.below(EDGES.len() as u64)].to_le_bytes()[..1 << dice.below(4)]),
+            3 => overwrite(input, at, &EDGES[dice.place(EDGES.len())].to_le_bytes()[..1 << dice.place(4)]),
             4 => overwrite(input, at, &dice.roll().to_le_bytes()),
             5 => {
-                let end = (at + 1 + dice.below(64)).min(input.len());
-                input[at..end].fill([0, 0xff][dice.below(2)]);
+                let end = (at + 1 + dice.place(64)).min(input.len());
+                input[at..end].fill([0, 0xff][dice.place(2)]);
             }
             6 => {
-                let other = &self.corpus[dice.below(self.corpus.len() as u64)];
+                let other = &self.corpus[dice.place(self.corpus.len())];
                 let from = at.min(other.len());
-                let part = other[from..(from + 1 + dice.below(64)).min(other.len())].to_vec();
+                let part = other[from..(from + 1 + dice.place(64)).min(other.len())].to_vec();
                 overwrite(input, at, &part);
             }
             7 => input.truncate(at),
             8 => {
-                let part = input[at..(at + 1 + dice.below(64)).min(input.len())].to_vec();
+                let part = input[at..(at + 1 + dice.place(64)).min(input.len())].to_vec();
                 input.splice(at..at, part);
                 input.truncate(BYTES_MAX);
             }
-            _ => drop(input.drain(at..(at + 1 + dice.below(16)).min(input.len()))),
+            _ => drop(input.drain(at..(at + 1 + dice.place(16)).min(input.len()))),
         }
     }
 }

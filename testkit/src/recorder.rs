@@ -22,7 +22,7 @@ use crate::dice::Dice;
 
 const SECTOR_BYTES: usize = 512;
 /// A flipped bit is injected into one of so many crashes.
-const FLIP_ONE_IN: u64 = 4;
+const FLIP_ONE_IN: usize = 4;
 
 /// Bytes at a place of the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -175,19 +175,19 @@ impl World {
         if power != Power::Kept {
             shuffle(&mut writes, dice);
         }
-        let flipped = writes.get(dice.below(writes.len().max(1) as u64)).cloned();
+        let flipped = writes.get(dice.place(writes.len())).cloned();
         for write in &writes {
             let fate = match power {
                 Power::Kept => 0,
                 Power::Lost => 1,
                 Power::Torn => 2,
-                Power::Dice => dice.below(3),
+                Power::Dice => dice.place(3),
             };
             self.land(write, fate, dice, &mut tally);
         }
-        if let (Some(write), Power::Dice, 0) = (flipped, power, dice.below(FLIP_ONE_IN)) {
-            let at = write.at + dice.below(write.bytes.len() as u64);
-            self.durable[at] ^= 1 << dice.below(8);
+        if let (Some(write), Power::Dice, 0) = (flipped, power, dice.place(FLIP_ONE_IN)) {
+            let at = write.at + dice.place(write.bytes.len());
+            self.durable[at] ^= 1 << dice.place(8);
             tally.flipped += 1;
         }
         tally
@@ -199,7 +199,7 @@ impl World {
         // Sectors of the device, not of the write: a write may begin inside one.
         while from < write.bytes.len() {
             let to = (from + SECTOR_BYTES - (write.at + from) % SECTOR_BYTES).min(write.bytes.len());
-            if fate == 0 || (fate == 2 && dice.below(2) == 0) {
+            if fate == 0 || (fate == 2 && dice.place(2) == 0) {
                 self.durable[write.at + from..write.at + to].copy_from_slice(&write.bytes[from..to]);
                 kept += 1;
             } else {
@@ -217,7 +217,7 @@ impl World {
 
 fn shuffle<T>(items: &mut [T], dice: &mut Dice) {
     for last in (1..items.len()).rev() {
-        items.swap(last, dice.below(last as u64 + 1));
+        items.swap(last, dice.place(last + 1));
     }
 }
 

@@ -295,13 +295,13 @@ fn a_grid_does_what_the_model_does_over_any_sequence() {
         |(), _, dice| {
             let mut grid = grid(&REGIONS_BYTES);
             let mut model = Model::default();
-            for _ in 0..1 + dice.below(200) {
-                let class = dice.below(CLASSES.len() as u64) as u8;
-                let slot = slot(dice.below(6) as u32, dice.below(80) as u32);
-                let step = match dice.below(20) {
+            for _ in 0..1 + dice.place(200) {
+                let class = dice.place(CLASSES.len()) as u8;
+                let slot = slot(dice.place(6) as u32, dice.place(80) as u32);
+                let step = match dice.place(20) {
                     0..8 => Step::Take(class),
                     8..10 => Step::Claim(class, slot),
-                    10..18 => Step::GiveBack(dice.below(1000)),
+                    10..18 => Step::GiveBack(dice.place(1000)),
                     18 => Step::GiveBackAny(slot),
                     _ => Step::Drain(slot.region),
                 };

@@ -101,16 +101,16 @@ fn any_device_opens_or_is_refused_and_serves_no_wrong_bytes() {
         || (),
         |(), _, dice| {
             let (mut image, mut sealed) = (image.clone(), false);
-            for _ in 0..=dice.below(8) {
+            for _ in 0..=dice.place(8) {
                 // Mostly where fixed records and headers lie.
-                let at = match dice.below(3) {
-                    0 => [0, 32_768][dice.below(2)] + dice.below(SECTOR_BYTES as u64),
-                    1 => 65_536 * (1 + dice.below(4)) + dice.below(SECTOR_BYTES as u64),
-                    _ => dice.below(image.len() as u64),
+                let at = match dice.place(3) {
+                    0 => [0, 32_768][dice.place(2)] + dice.place(SECTOR_BYTES),
+                    1 => 65_536 * (1 + dice.place(4)) + dice.place(SECTOR_BYTES),
+                    _ => dice.place(image.len()),
                 };
                 let Some(byte) = image.get_mut(at) else { continue };
-                *byte = if dice.below(2) == 0 { *byte ^ (1 << dice.below(8)) } else { dice.roll().to_le_bytes()[0] };
-                if dice.below(8) == 0 {
+                *byte = if dice.place(2) == 0 { *byte ^ (1 << dice.place(8)) } else { dice.roll().to_le_bytes()[0] };
+                if dice.place(8) == 0 {
                     let start = at - at % HEADER_BYTES;
                     seal_block(&mut image[start..start + HEADER_BYTES]);
                     sealed = true;

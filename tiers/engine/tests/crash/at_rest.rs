@@ -63,12 +63,12 @@ pub(crate) fn settle(house: &House, dice: &mut Dice) -> Result<(World, World), S
         let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
         let mut script = Script::new(house, cairn, start);
         for _ in 0..14 {
-            let chain = dice.below(house.chains.len() as u64);
+            let chain = dice.place(house.chains.len());
             let pages = house.chains[chain].keys.len();
             script.step(Op::Put { chain, pages, durability: Durability::Ssd }).await?;
         }
         script.run(&roll(house, dice, 3)).await?;
-        let chain = dice.below(house.chains.len() as u64);
+        let chain = dice.place(house.chains.len());
         script.step(Op::Put { chain, pages: 1, durability: Durability::Ssd }).await?;
         Ok::<_, String>(script.end())
     })?;
@@ -158,8 +158,8 @@ async fn check(house: &House, pristine: &World, world: World, put_again: bool) -
 /// One to `PAGES` of the pages on the SSD.
 fn some_of(world: &World, dice: &mut Dice) -> Vec<Record> {
     let all = records(&world.directory);
-    let count = 1 + dice.below(PAGES as u64);
-    (0..count).filter_map(|_| all.get(dice.below(all.len() as u64)).copied()).collect()
+    let count = 1 + dice.place(PAGES);
+    (0..count).filter_map(|_| all.get(dice.place(all.len())).copied()).collect()
 }
 
 #[test]
@@ -171,9 +171,9 @@ fn f06_f07_bit_rot_is_a_miss_is_counted_and_costs_only_its_page() {
         let mut world = settled.now.clone();
         for page in some_of(&world, dice) {
             let [header, body] = used(&page);
-            for _ in 0..=dice.below(64) {
-                let range = if dice.below(8) == 0 { &header } else { &body };
-                world.durable[range.start + dice.below(range.len() as u64)] ^= 1 << dice.below(8);
+            for _ in 0..=dice.place(64) {
+                let range = if dice.place(8) == 0 { &header } else { &body };
+                world.durable[range.start + dice.place(range.len())] ^= 1 << dice.place(8);
                 totals.add("bits", 1);
             }
         }
@@ -201,13 +201,13 @@ fn f08_misdirected_swapped_and_stale_pages_are_recognised() {
             let [header, body] = used(&to);
             let there = header.start..body.end;
             let last = world.durable.len() - there.len();
-            let other = all[dice.below(all.len() as u64)];
+            let other = all[dice.place(all.len())];
             let from = used(&other)[0].start;
-            match dice.below(4) {
+            match dice.place(4) {
                 // A write that went to another slot, or to a place of no slot at all.
                 0 => world.durable.copy_within(there.clone(), from.min(last)),
                 1 => {
-                    let off = there.start + 512 * dice.below(8);
+                    let off = there.start + 512 * dice.place(8);
                     world.durable.copy_within(there.clone(), off.min(last));
                 }
                 2 if other.payload_bytes == to.payload_bytes && other.slot != to.slot => {
@@ -232,7 +232,7 @@ fn f09_a_device_cut_short_loses_what_is_beyond_its_end_and_serves_the_rest() {
     rig.run(Worker::new, |worker, trial, dice| {
         let (house, settled) = worker.settle(trial)?;
         let mut world = settled.now.clone();
-        let bytes = dice.below(world.durable.len() as u64);
+        let bytes = dice.place(world.durable.len());
         world.durable.truncate(bytes);
         if bytes < 4096 {
             // No superblock is left, so no page can be trusted.
@@ -251,8 +251,8 @@ fn f21_a_record_without_its_page_is_a_miss_and_is_retired() {
         let lost = some_of(&world, dice);
         for page in &lost {
             let [header, body] = used(page);
-            let range = if dice.below(2) == 0 { header.start..body.end } else { header };
-            world.durable[range].fill([0, 0xff][dice.below(2)]);
+            let range = if dice.place(2) == 0 { header.start..body.end } else { header };
+            world.durable[range].fill([0, 0xff][dice.place(2)]);
         }
         let lost: HashSet<PageKey> = lost.iter().map(|record| record.key).collect();
         house.runtime.block_on(check_prefixes(house, world, &lost))
@@ -306,10 +306,10 @@ fn f22_pages_without_a_record_are_reclaimed_or_adopted() {
         let mut world = settled.now.clone();
         let must: HashSet<PageKey> =
             records(&world.directory).iter().filter(|page| is_whole(page, &world)).map(|page| page.key).collect();
-        match dice.below(3) {
+        match dice.place(3) {
             // Some records are gone: their slots are free.
             0 => {
-                world.directory.records.retain(|_, _| dice.below(3) > 0);
+                world.directory.records.retain(|_, _| dice.place(3) > 0);
                 house.runtime.block_on(check(house, &settled.now, world, true)).map(drop)
             }
             // The directory is from another time: whatever it says is checked against the page.

@@ -64,17 +64,17 @@ fn harm(path: &Path, dice: &mut Dice) -> bool {
     let mut files: Vec<PathBuf> =
         fs::read_dir(path.join("rocksdb")).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
-    let file = &files[dice.below(files.len() as u64)];
+    let file = &files[dice.place(files.len())];
     let mut bytes = fs::read(file).unwrap_or_default();
     let is_log = file.extension().is_some_and(|extension| extension == "log");
-    match dice.below(6) {
+    match dice.place(6) {
         0 => drop(fs::remove_file(file)),
         1 => bytes.clear(),
-        2 => bytes.truncate(dice.below(bytes.len() as u64)),
+        2 => bytes.truncate(dice.place(bytes.len())),
         3 => bytes.iter_mut().for_each(|byte| *byte = dice.roll().to_le_bytes()[0]),
         _ => {
-            for _ in 0..=dice.below(3) {
-                let at = dice.below(bytes.len() as u64);
+            for _ in 0..=dice.place(3) {
+                let at = dice.place(bytes.len());
                 bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (at % 8));
             }
             fs::write(file, &bytes).expect("written");
@@ -119,7 +119,7 @@ fn f23_a_corrupt_directory_is_set_aside_and_every_page_is_found() {
         fs::remove_dir_all(&path).ok();
         copy(&folder.path().join("whole"), &path);
         let mut lost_tail = harm(&path, dice);
-        if dice.below(4) == 0 {
+        if dice.place(4) == 0 {
             lost_tail |= harm(&path, dice);
         }
         let recorder = Recorder::new(world.clone());

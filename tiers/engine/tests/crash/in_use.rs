@@ -40,10 +40,10 @@ fn life(house: &House, dice: &mut Dice, plan: Plan) -> Result<Life, String> {
     house.runtime.block_on(async {
         let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
         let mut script = Script::new(house, cairn, start);
-        let ops = 1 + dice.below(6);
+        let ops = 1 + dice.place(6);
         script.run(&roll_open(house, dice, ops)).await?;
         script.cairn().recorder.set_plan(plan);
-        let ops = 4 + dice.below(8);
+        let ops = 4 + dice.place(8);
         script.run(&roll_open(house, dice, ops)).await?;
         Ok(script.end())
     })
@@ -54,7 +54,7 @@ fn end(house: &House, life: &Life, dice: &mut Dice) -> Result<(World, Start), St
     let points = life.history.points.len();
     let known = life.known_at(house, points, true)?;
     let mut world = life.history.cursor().crash(points, true, true);
-    world.cut_power([Power::Kept, Power::Lost, Power::Torn, Power::Dice][dice.below(4)], dice);
+    world.cut_power([Power::Kept, Power::Lost, Power::Torn, Power::Dice][dice.place(4)], dice);
     Ok((world, known))
 }
 
@@ -76,7 +76,7 @@ async fn start_again(house: &House, world: World, known: &Start) -> Result<(), S
 fn f05_a_failed_barrier_is_not_repeated_and_a_lying_one_yields_no_wrong_bytes() {
     let rig = rig("F05 failing or lying barrier", "-p cairn-engine --test crash -- --nocapture f05", 1_000, 50_000);
     rig.run(House::new, |house, trial, dice| {
-        let nth = dice.below(12);
+        let nth = dice.place(12);
         if trial % 2 == 0 {
             let life = life(house, dice, from_nth(Step::Barrier, nth, Verdict::Refused, false))?;
             let points = &life.history.points;
@@ -97,8 +97,8 @@ fn f05_a_failed_barrier_is_not_repeated_and_a_lying_one_yields_no_wrong_bytes() 
 fn f10_a_full_disk_costs_durability_only_until_the_next_start() {
     let rig = rig("F10 disk full", "-p cairn-engine --test crash -- --nocapture f10", 500, 10_000);
     rig.run(House::new, |house, _, dice| {
-        let kind = [Step::Commit, Step::Write][dice.below(2)];
-        let nth = dice.below(20);
+        let kind = [Step::Commit, Step::Write][dice.place(2)];
+        let nth = dice.place(20);
         let life = life(house, dice, from_nth(kind, nth, Verdict::Full, true))?;
         let (world, known) = end(house, &life, dice)?;
         house.runtime.block_on(start_again(house, world, &known))
@@ -109,7 +109,7 @@ fn f10_a_full_disk_costs_durability_only_until_the_next_start() {
 fn f11_an_io_error_is_a_miss_or_a_put_that_is_not_durable() {
     let rig = rig("F11 I/O errors", "-p cairn-engine --test crash -- --nocapture f11", 2_000, 100_000);
     rig.run(House::new, |house, _, dice| {
-        let one_in = 32 << dice.below(6);
+        let one_in = 32 << dice.place(6);
         let mut chance = Dice::new(dice.roll());
         let plan: Plan = Box::new(move |_| if chance.below(one_in) == 0 { Verdict::Refused } else { Verdict::Good });
         let life = life(house, dice, plan)?;
@@ -148,11 +148,11 @@ async fn caller(house: &House, cairn: &Cairn, seed: u64) -> Result<Vec<(usize, N
     let (mut dice, mut notes) = (Dice::new(seed), Vec::new());
     for _ in 0..6 {
         // Few chains, so that callers meet.
-        let number = dice.below(6);
+        let number = dice.place(6);
         let chain = &house.chains[number];
-        match dice.below(8) {
+        match dice.place(8) {
             0..5 => {
-                let durability = [Durability::Memory, Durability::Ssd][dice.below(2)];
+                let durability = [Durability::Memory, Durability::Ssd][dice.place(2)];
                 let mut put = cairn.begin(chain, chain.keys.len(), durability)?;
                 tokio::task::yield_now().await;
                 send_all(&mut put, chain).await;

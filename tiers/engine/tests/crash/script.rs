@@ -47,21 +47,21 @@ pub(crate) fn roll(house: &House, dice: &mut Dice, ops: usize) -> Vec<Op> {
 }
 
 fn roll_one(house: &House, dice: &mut Dice) -> Op {
-    let chain = dice.below(house.chains.len() as u64);
+    let chain = dice.place(house.chains.len());
     let half = house.chains.len() / 2;
-    match dice.below(40) {
+    match dice.place(40) {
         0..16 => Op::Put {
             chain,
-            pages: 1 + dice.below(house.chains[chain].keys.len() as u64),
-            durability: if dice.below(3) == 0 { Durability::Memory } else { Durability::Ssd },
+            pages: 1 + dice.place(house.chains[chain].keys.len()),
+            durability: if dice.place(3) == 0 { Durability::Memory } else { Durability::Ssd },
         },
-        16..22 => Op::PutBoth { chains: [dice.below(half as u64), half + dice.below(half as u64)] },
+        16..22 => Op::PutBoth { chains: [dice.place(half), half + dice.place(half)] },
         22..28 => Op::Get { chain },
-        28..30 => Op::Clear { space: dice.below(2) },
+        28..30 => Op::Clear { space: dice.place(2) },
         30..32 => Op::PutAndClear { chain },
-        32..36 => Op::Reopen { orderly: dice.below(2) == 0 },
+        32..36 => Op::Reopen { orderly: dice.place(2) == 0 },
         36 => Op::LoseDirectory,
-        _ => Op::Rot { nth: dice.below(64), at: dice.below(4096) },
+        _ => Op::Rot { nth: dice.place(64), at: dice.place(4096) },
     }
 }
 
