@@ -198,7 +198,7 @@ fn point_of(life: &Life, dice: &mut Dice) -> usize {
 
 #[test]
 fn the_same_script_makes_the_same_history() {
-    for trial in 0..30 {
+    for trial in 0..60 {
         let [first, second] = [0, 1].map(|_| {
             let mut dice = dice_of(seed(), trial);
             let life = short_life(&House::new(), House::blank(), &Start::default(), &mut dice).expect("it runs");

@@ -28,6 +28,8 @@ const REGIONS: u64 = 5;
 const CHAINS: usize = 12;
 /// An arena: 16 small pages, or 5 large ones.
 const ARENA_BYTES: u64 = 65_536;
+/// Half of them take all pages that one operation puts, so that these wait for the writer together.
+const ARENAS: u64 = 6;
 
 /// A list of keys of one space.
 #[derive(Clone, Debug)]
@@ -274,7 +276,7 @@ pub(crate) fn slot_at(slot: SlotId, page_bytes: u64) -> usize {
 
 fn settings() -> EngineSettings {
     EngineSettings {
-        dram: PoolSettings { bytes: 4 * ARENA_BYTES, arena_bytes: ARENA_BYTES, huge_pages: HugePages::Off },
+        dram: PoolSettings { bytes: ARENAS * ARENA_BYTES, arena_bytes: ARENA_BYTES, huge_pages: HugePages::Off },
         region_bytes: REGION_BYTES,
         ssd_device: cairn_ssd::DeviceKind::Auto,
         read_threads: 1,

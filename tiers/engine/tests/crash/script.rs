@@ -152,15 +152,15 @@ impl<'a> Script<'a> {
         {
             self.note(Note::Cleared(space));
         }
+        let mut durable: Vec<PageKey> = Vec::new();
         for (chain, put) in puts {
             let report = put.finish().await;
-            let durable: Vec<PageKey> = (chain.keys.iter().zip(&report.outcomes))
-                .filter(|(_, outcome)| is_durable(**outcome))
-                .map(|(key, _)| *key)
-                .collect();
-            durable.into_iter().for_each(|key| self.note(Note::Acknowledged(key)));
+            let reached = chain.keys.iter().zip(&report.outcomes).filter(|(_, outcome)| is_durable(**outcome));
+            durable.extend(reached.map(|(key, _)| *key));
         }
+        // What was there already is answered at once, at no certain point; so all is noted when the writer is idle.
         self.cairn().written();
+        durable.into_iter().for_each(|key| self.note(Note::Acknowledged(key)));
         // The plug fails only where the disks fail.
         let _ = plugged;
         Ok(())
