@@ -146,6 +146,10 @@ impl Transfer for Probe {
         spare.0.push(self.into);
         spare.1 |= outcome.is_err();
     }
+
+    fn lost(&mut self) {
+        self.spare.0.lock().1 = true;
+    }
 }
 
 /// Where there is something to read.

@@ -103,7 +103,7 @@ impl PageIo {
     }
 }
 
-/// The queue ended before the read had begun.
+/// The queue ended before the read did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ThisError)]
 #[error("the ssd is being closed")]
 pub struct Withdrawn;
@@ -171,7 +171,8 @@ struct PageRead<B> {
     beside: Blocks,
     /// Bytes read into the buffer; the rest comes from `beside`.
     direct_bytes: usize,
-    tell: oneshot::Sender<Result<Filled<B>, ReadFault>>,
+    /// Taken when it has been told.
+    tell: Option<oneshot::Sender<Result<Filled<B>, ReadFault>>>,
     since: Moment,
 }
 
@@ -187,7 +188,8 @@ impl<B: AsMut<[u8]>> PageRead<B> {
         let direct_bytes = block::direct_bytes(buffer);
         let beside = Blocks::of(buffer.len() - direct_bytes);
         let since = tier.disk.clock.now();
-        Self { tier, at, pin, header: Box::new(Block::empty()), into, beside, direct_bytes, tell, since }
+        let header = Box::new(Block::empty());
+        Self { tier, at, pin, header, into, beside, direct_bytes, tell: Some(tell), since }
     }
 }
 
@@ -202,7 +204,7 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
     }
 
     fn is_wanted(&self) -> bool {
-        !self.tell.is_closed()
+        self.tell.as_ref().is_some_and(|tell| !tell.is_closed())
     }
 
     fn done(self: Box<Self>, outcome: Result<(), DeviceError>) {
@@ -228,7 +230,11 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
             }
         };
         // If the caller went away meanwhile, the buffer is dropped, now that nobody fills it.
-        drop(tell.send(answer));
+        drop(tell.map(|tell| tell.send(answer)));
+    }
+
+    fn lost(&mut self) {
+        self.tell = None;
     }
 }
 

@@ -34,6 +34,10 @@ pub trait Transfer: Send {
     /// Every byte was moved, or why not ([`DeviceError::Short`]: as many as it says were): called once, when the device is done with the
     /// memory. Must not block.
     fn done(self: Box<Self>, outcome: Result<(), DeviceError>);
+
+    /// The queue has ended, and the device has not answered and will not: called once, in place of [`Transfer::done`]. Tells whoever waits
+    /// that what became of it is unknown. Lets go of nothing that the device may still read or fill: the transfer is leaked afterwards.
+    fn lost(&mut self);
 }
 
 impl fmt::Debug for dyn Transfer {

@@ -3,7 +3,8 @@
 //! Who may touch the memory of a transfer when: its own code until [`Ring::push`]; from then on the kernel alone, through the addresses
 //! that [`Transfer::parts`] gave once; again its own code when the ring hands it back in [`Ended`], which is only after the kernel has
 //! answered for it. In between the ring keeps the transfer as a raw pointer, so nothing refers to the memory, and nothing frees it: a
-//! ring that is dropped with transfers under way leaks them, because the kernel may still write there.
+//! ring that is dropped with transfers under way tells who waits for them that they are lost, and leaks them, because the kernel may still
+//! write there.
 //!
 //! What bounds it: as many transfers as the ring was made for. Each has at most one entry in the submission queue, so that never
 //! overflows, and the completion queue, twice as large, neither.
@@ -192,6 +193,12 @@ impl Ring {
     }
 }
 
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.places.iter().flatten().for_each(Held::lose);
+    }
+}
+
 /// Waiting for too long, or an interrupted or a busy kernel, is no failure: what was pushed stays in the queue and is taken next time.
 fn settle(outcome: io::Result<usize>) -> io::Result<()> {
     let Err(error) = outcome else { return Ok(()) };
@@ -251,6 +258,13 @@ impl Held {
         unsafe { Box::from_raw(self.transfer) }
     }
 
+    /// The kernel will not answer: whoever waits is told, and the memory stays the kernel's for ever.
+    fn lose(&self) {
+        // SAFETY: made by `Box::into_raw` in `take` and not given back; only the ring's thread comes here, once, and what is called leaves
+        // the memory that the kernel has alone.
+        unsafe { &mut *self.transfer }.lost();
+    }
+
     /// Takes the kernel's answer; `None` if there is more to move.
     fn moved(&mut self, result: i32) -> Option<Result<(), DeviceError>> {
         let Ok(moved) = usize::try_from(result) else {
@@ -297,5 +311,53 @@ impl Held {
             bytes -= first.bytes;
             self.left.remove(0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that can not go on says so by panicking")]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::block::Blocks;
+
+    struct Endless {
+        into: Blocks,
+        is_lost: Arc<AtomicBool>,
+    }
+
+    impl Transfer for Endless {
+        fn at(&self) -> u64 {
+            0
+        }
+
+        fn parts(&mut self) -> Parts<'_> {
+            Parts::Into(vec![&mut self.into])
+        }
+
+        fn done(self: Box<Self>, outcome: Result<(), DeviceError>) {
+            panic!("nothing was ever sent: {outcome:?}");
+        }
+
+        fn lost(&mut self) {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_transfer_is_told_when_the_ring_ends_before_the_device_answers() {
+        let (silent, _sender) = io::pipe().unwrap();
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let mut ring = Ring::start(Arc::new(File::from(OwnedFd::from(silent))), wake, 2).unwrap();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let endless = Endless { into: Blocks::of(block::BYTES), is_lost: Arc::clone(&is_lost) };
+        assert!(ring.push(Box::new(endless)).is_none());
+        ring.submit().unwrap();
+        drop(ring);
+        assert!(is_lost.load(Ordering::SeqCst));
     }
 }

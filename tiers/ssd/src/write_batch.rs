@@ -176,11 +176,23 @@ impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
         };
         self.end(failed);
     }
+
+    fn lost(&mut self) {
+        let source = std::io::Error::other("the ring of the ssd failed before it was answered");
+        let bytes = (block::BYTES + self.direct_bytes + self.beside.len()) as u64;
+        let failed = self.tier.disk.quarantine(DeviceError::Io { operation: "write", at: self.at, bytes, source });
+        // The page stays the device's.
+        self.tell(Some(failed));
+    }
 }
 
 impl<P> PageWrite<P> {
     fn end(&mut self, failed: Option<SsdError>) {
         self.page = None;
+        self.tell(failed);
+    }
+
+    fn tell(&mut self, failed: Option<SsdError>) {
         if let Some(pending) = self.pending.take() {
             pending.end(failed);
         }

@@ -154,6 +154,8 @@ impl Transfer for Noted {
         told.1 += 1;
         book.changed.notify_all();
     }
+
+    fn lost(&mut self) {}
 }
 
 fn noted(ledger: &Ledger, at: usize, is_read: bool, buffer: Buffer) -> Noted {
@@ -194,6 +196,7 @@ pub(crate) fn gate(queue: &dyn TransferQueue) -> SyncSender<()> {
             self.1.send(()).ok();
             self.2.recv().ok();
         }
+        fn lost(&mut self) {}
     }
     let ((shut, is_shut), (open, opened)) = (sync_channel(1), sync_channel(1));
     queue.submit(IoClass::Demand, Box::new(Gate(Buffer::of(1), shut, opened))).unwrap();
