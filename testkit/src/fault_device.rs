@@ -265,6 +265,16 @@ impl Device for FaultDevice {
         Ok(())
     }
 
+    /// Zeros that no barrier followed yet, as everything else that is written.
+    fn trim(&self, at: u64, bytes: u64) -> Result<bool, DeviceError> {
+        let mut state = self.state.lock();
+        if !state.step() {
+            return Err(refused("trim", at, bytes));
+        }
+        state.apply(index(at), vec![0; index(bytes)]);
+        Ok(true)
+    }
+
     fn describe(&self) -> &str {
         "memory that fails on command"
     }

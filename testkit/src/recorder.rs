@@ -501,6 +501,11 @@ impl Device for Recorder {
         outcome
     }
 
+    /// Zeros that no barrier followed yet, as everything else that is written.
+    fn trim(&self, at: u64, bytes: u64) -> Result<bool, DeviceError> {
+        self.write_at(at, &[&vec![0; index(bytes)]]).map(|()| true)
+    }
+
     fn describe(&self) -> &str {
         "memory that remembers"
     }

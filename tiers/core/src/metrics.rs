@@ -301,6 +301,11 @@ metrics! {
     dram_backing_bytes: IntGauge[Backing], "cairn_dram_backing_bytes", "bytes", "Page memory that is ready, by what backs it.";
     ssd_capacity_bytes: IntGauge, "cairn_ssd_capacity_bytes", "bytes", "Size of the SSD tier.";
     ssd_used_bytes: IntGauge, "cairn_ssd_used_bytes", "bytes", "SSD bytes in use, slots counted whole.";
+    ssd_dead_bytes: IntGauge, "cairn_ssd_dead_bytes", "bytes", "SSD bytes of freed slots that are filled again when their region has been emptied.";
+    ssd_quarantined_bytes: IntGauge, "cairn_ssd_quarantined_bytes", "bytes", "SSD bytes that nothing is written to because a page there was found damaged.";
+    ssd_trimmed_bytes: IntCounter, "cairn_ssd_trimmed_bytes_total", "bytes", "Bytes of emptied regions that the device was told to forget.";
+    ssd_reclaimed_regions: IntCounter, "cairn_ssd_reclaimed_regions_total", "regions", "Regions emptied to be filled again.";
+    ssd_reinserted_bytes: IntCounter, "cairn_ssd_reinserted_bytes_total", "bytes", "Page bytes written again because their region was emptied and they were still in use.";
     ssd_pages: IntGauge, "cairn_ssd_pages", "pages", "Pages on the SSD.";
     ssd_evicted: IntCounter, "cairn_ssd_evicted_pages_total", "pages", "Pages evicted from the SSD.";
     ssd_written_bytes: IntCounter, "cairn_ssd_written_bytes_total", "bytes", "Bytes written to the SSD file, headers and padding included.";

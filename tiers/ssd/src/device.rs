@@ -34,6 +34,26 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`DeviceError::Io`]: writes since the last good barrier may be lost, whatever a later barrier says.
     fn barrier(&self) -> Result<(), DeviceError>;
 
+    /// Makes sure that the range has room on the medium, as it had when the device was made: what is written there later does not fail for want
+    /// of space. Its bytes do not change. Needed where [`Device::trim`] gave room back; elsewhere it does nothing.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] if there is none now, which is an ordinary outcome; [`DeviceError::Io`] if the device refuses.
+    fn allocate(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (at, bytes);
+        Ok(())
+    }
+
+    /// Says that the bytes of the range are not needed any more, so that the medium need not keep them. They may be read as they were, or as
+    /// zeros, until they are written again; which, may change at a crash. False if the device can not be told.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] if the device refuses: the range may be in either state.
+    fn trim(&self, at: u64, bytes: u64) -> Result<bool, DeviceError> {
+        let _ = (at, bytes);
+        Ok(false)
+    }
+
     /// What it is, for logs and statistics.
     fn describe(&self) -> &str;
 
@@ -100,6 +120,16 @@ pub enum DeviceError {
     InUse {
         /// The file.
         path: PathBuf,
+    },
+    /// The filesystem has no room for a range of the file that had been given back to it.
+    #[error(
+        "the filesystem has no room for a region of the ssd file; make room, and writing goes on at={at} bytes={bytes}"
+    )]
+    Full {
+        /// Where the range begins.
+        at: u64,
+        /// Its length.
+        bytes: u64,
     },
     /// The filesystem has no room for the file.
     #[error(

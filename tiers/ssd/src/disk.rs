@@ -38,6 +38,24 @@ impl Disk {
         Ok(())
     }
 
+    /// Want of space is no failed write: nothing was to change.
+    pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<(), SsdError> {
+        self.device.allocate(at, bytes).map_err(|error| match error {
+            full @ DeviceError::Full { .. } => SsdError::Device(full),
+            error => self.quarantine(error),
+        })
+    }
+
+    /// False if the device can not be told.
+    pub(crate) fn trim(&self, at: u64, bytes: u64) -> Result<bool, SsdError> {
+        self.writable()?;
+        let trimmed = self.device.trim(at, bytes)?;
+        if trimmed {
+            self.metrics.ssd_trimmed_bytes.inc_by(bytes);
+        }
+        Ok(trimmed)
+    }
+
     /// One at a time, and the quarantine is looked at when the turn has come: the kernel tells of a failed write-back once, so a second
     /// barrier beside a failing one would succeed although its pages are lost.
     pub(crate) fn barrier(&self) -> Result<(), SsdError> {

@@ -107,7 +107,7 @@ impl From<SsdError> for Error {
 
 fn kind(error: &SsdError) -> ErrorKind {
     match error {
-        SsdError::Device(DeviceError::NoSpace { .. }) => ErrorKind::NoSpace,
+        SsdError::Device(DeviceError::NoSpace { .. } | DeviceError::Full { .. }) => ErrorKind::NoSpace,
         SsdError::Device(DeviceError::OutOfRange { .. }) | SsdError::NotReserved { .. } | SsdError::Parent { .. } => {
             ErrorKind::Internal
         }

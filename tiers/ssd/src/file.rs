@@ -112,8 +112,7 @@ fn grow(path: &Path, file: &File, found_bytes: u64, bytes: u64) -> Result<(), De
     if let Err(errno) = allocate(file, found_bytes, bytes) {
         // Gives back what was allocated before it failed.
         file.set_len(found_bytes).map_err(fail)?;
-        let full = matches!(errno, Errno::NOSPC | Errno::FBIG | Errno::DQUOT);
-        return Err(if full { no_space(free_bytes) } else { fail(errno.into()) });
+        return Err(if is_full(errno) { no_space(free_bytes) } else { fail(errno.into()) });
     }
     Ok(())
 }
@@ -124,6 +123,10 @@ fn allocate(file: &File, from: u64, to: u64) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => rustix::io::retry_on_intr(|| rustix::fs::ftruncate(file, to)),
         other => other,
     }
+}
+
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::FBIG | Errno::DQUOT)
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -182,6 +185,23 @@ impl Device for FileDevice {
     fn barrier(&self) -> Result<(), DeviceError> {
         // A failed sync is not repeated, not even for an interrupt: the kernel may have dropped what it could not write.
         rustix::fs::fdatasync(&self.file).map_err(|errno| io_error("barrier", 0, 0, errno))
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, bytes)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(errno) if is_full(errno) => Err(DeviceError::Full { at, bytes }),
+            Err(errno) => Err(io_error("allocate", at, bytes, errno)),
+        }
+    }
+
+    fn trim(&self, at: u64, bytes: u64) -> Result<bool, DeviceError> {
+        let hole = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, hole, at, bytes)) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(errno) => Err(io_error("trim", at, bytes, errno)),
+        }
     }
 
     fn describe(&self) -> &str {

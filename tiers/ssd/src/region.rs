@@ -13,7 +13,7 @@ const MAGIC: [u8; 8] = *b"CAIRNREG";
 /// What a region's header on the device says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cut {
-    /// The region was never used.
+    /// The region was never used, or has been trimmed since.
     Unused,
     /// The region has slots of this size.
     Slots {

@@ -19,7 +19,7 @@ use crate::disk::Disk;
 use crate::error::{ReadFault, SsdError};
 use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
-use crate::slots::{ReadPin, Slots};
+use crate::slots::{QuarantinedSlot, ReadPin, Slots};
 use crate::superblock::{Superblock, Superblocks};
 
 /// What the tier is built of.
@@ -139,23 +139,60 @@ impl SsdTier {
     ///
     /// # Errors
     /// [`SsdError::PageBytes`] if no region can hold such a page, [`SsdError::WriteQuarantined`], or the device's; no slot is taken then.
+    /// Of these, [`DeviceError::Full`] passes: the next call may find room.
     pub fn reserve(&self, page_bytes: u64) -> Result<Option<SlotId>, SsdError> {
         let slot_bytes = self.fitting(page_bytes)?;
         self.disk.writable()?;
         let mut cuts = self.cuts.lock();
         let Some(Place { slot, opened }) = self.slots.take(slot_bytes) else { return Ok(None) };
-        let cut = &mut cuts[slot.region as usize];
-        if !matches!(*cut, Cut::Slots { slot_bytes: cut_bytes, .. } if cut_bytes == slot_bytes) {
-            // Pages of an earlier cut must not be found again. If the header was damaged, though, the pages in the region are live.
-            let since = if opened { self.superblocks.upcoming_generation() } else { Generation::default() };
-            *cut = Cut::Unknown;
-            if let Err(error) = region::write(&self.disk, &self.layout, self.device, slot.region, slot_bytes, since) {
-                self.slots.free(slot);
-                return Err(error);
-            }
-            *cut = Cut::Slots { slot_bytes, since };
+        if let Err(error) = self.cut_for(slot.region, slot_bytes, opened, &mut cuts[slot.region as usize]) {
+            self.slots.free(slot);
+            return Err(error);
         }
         Ok(Some(slot))
+    }
+
+    /// Makes the region's header say that it has slots of this size.
+    fn cut_for(&self, region: u32, slot_bytes: u64, opened: bool, cut: &mut Cut) -> Result<(), SsdError> {
+        if matches!(*cut, Cut::Slots { slot_bytes: cut_bytes, .. } if cut_bytes == slot_bytes) && !opened {
+            return Ok(());
+        }
+        if opened {
+            // It may have been trimmed, in this life or an earlier one.
+            self.disk.allocate(self.layout.region_at(region), self.layout.region_bytes)?;
+        }
+        // Pages of an earlier filling must not be found again. If the header was damaged, though, the pages in the region are live.
+        let since = if opened { self.superblocks.upcoming_generation() } else { Generation::default() };
+        *cut = Cut::Unknown;
+        region::write(&self.disk, &self.layout, self.device, region, slot_bytes, since)?;
+        *cut = Cut::Slots { slot_bytes, since };
+        Ok(())
+    }
+
+    /// After the last [`SsdTier::claim`]: what no page was found in is dead or empty, and regions are filled on behind their last page. Does
+    /// not block.
+    pub fn settle(&self) {
+        let cuts = self.cuts.lock();
+        self.slots.settle(|region| !matches!(cuts.get(region as usize), Some(Cut::Unused) | None));
+    }
+
+    /// Tells the device that the bytes of one region that was emptied, and has not been filled again, are not needed. False if there is none.
+    /// Blocks; durable after the next [`SsdTier::barrier`]: until then a crash may bring back what a scan finds there. Nothing durable may
+    /// name a page there, which is so if [`SsdTier::free`] was used as it says.
+    ///
+    /// # Errors
+    /// The device's; the region is as good as before.
+    pub fn trim(&self) -> Result<bool, SsdError> {
+        // Held over the call, so that the region is not filled meanwhile.
+        let mut cuts = self.cuts.lock();
+        let Some(region) = self.slots.take_emptied() else { return Ok(false) };
+        let at = self.layout.region_at(region);
+        if self.disk.trim(at, self.layout.region_bytes)?
+            && let Some(cut) = cuts.get_mut(region as usize)
+        {
+            *cut = Cut::Unused;
+        }
+        Ok(true)
     }
 
     /// Takes the slot that a page of `page_bytes` was found to have, when the tier is opened. False if it is taken already, does not exist, or
@@ -177,6 +214,21 @@ impl SsdTier {
     /// overwritten from now on.
     pub fn free(&self, slot: SlotId) {
         self.slots.free(slot);
+    }
+
+    /// The same for a slot whose bytes were found damaged: nothing is written there until it is [released](SsdTier::release).
+    pub fn quarantine(&self, slot: SlotId, damage: Damage) {
+        self.slots.quarantine(slot, damage);
+    }
+
+    /// The slots in quarantine. Does not block.
+    pub fn quarantined(&self) -> Vec<QuarantinedSlot> {
+        self.slots.quarantined()
+    }
+
+    /// Puts the slots in quarantine back in use, each with the next filling of its region; how many. Does not block.
+    pub fn release(&self) -> u64 {
+        self.slots.release()
     }
 
     /// Holds a slot for a reader. Does not block. Taken under the lock under which the slot was found, so that it is not freed in between.

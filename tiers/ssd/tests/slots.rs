@@ -9,14 +9,18 @@ use cairn_testkit::fault_device::Fault;
 use common::{Rig, facts, scan};
 
 #[test]
-fn a_full_tier_says_none_and_a_freed_slot_is_used_again() {
+fn a_full_tier_says_none_until_a_region_is_empty() {
     let rig = Rig::new(1);
     let pages: Vec<_> = (0..7).map(|number| rig.put(number, 4_096)).collect();
     assert_eq!(rig.tier.reserve(4_096).unwrap(), None);
     assert_eq!(rig.tier.available(4_096, 10), 0);
     assert_eq!((rig.tier.used_bytes(), rig.metrics.ssd_used_bytes.get()), (7 * 8_192, 7 * 8_192));
     rig.tier.free(pages[3].slot);
-    assert_eq!(rig.tier.reserve(4_096).unwrap(), Some(pages[3].slot));
+    assert_eq!(rig.tier.reserve(4_096).unwrap(), None, "a region is filled once");
+    assert_eq!((rig.tier.used_bytes(), rig.metrics.ssd_dead_bytes.get()), (6 * 8_192, 8_192));
+    pages.iter().for_each(|page| rig.tier.free(page.slot));
+    assert_eq!((rig.tier.used_bytes(), rig.metrics.ssd_dead_bytes.get()), (0, 0));
+    assert_eq!(rig.tier.reserve(4_096).unwrap(), Some(pages[0].slot));
 }
 
 #[test]
