@@ -36,4 +36,4 @@ pub use identity::{
 pub use key::{ChainFault, PageInputs, PageKey, chain_from_engine_hashes, chain_from_tokens, usable_pages};
 pub use outcome::{Durability, NotStored, PageOutcome, StopReason, Tier};
 pub use tenant::{Principal, ServerSecret, TenantId, TenantSalt};
-pub use units::{ByteSize, Span};
+pub use units::{ByteSize, Span, Thousandths};

@@ -79,6 +79,21 @@ labels! {
         Quarantined = "quarantined",
         /// The write failed.
         WriteFailed = "write_failed",
+        /// It waited longer to be written than it may.
+        Late = "late",
+    }
+    /// Why admission kept pages off the SSD.
+    Refused "reason" {
+        /// The put did not ask for the SSD.
+        NotRequested = "not_requested",
+        /// The page was not used a second time.
+        NotReused = "not_reused",
+        /// The session has not shown a second turn.
+        FirstTurn = "first_turn",
+        /// Other chains are worth more of the write budget.
+        LowValue = "low_value",
+        /// The write budget does not cover the chain.
+        BudgetSpent = "budget_spent",
     }
     /// How a page on the SSD was found damaged.
     Damage "fault" {
@@ -287,6 +302,15 @@ metrics! {
     ssd_write_seconds: Histogram, "cairn_ssd_write_seconds", "seconds", "Time to write one batch of pages and make it durable.";
     ssd_barrier_seconds: Histogram, "cairn_ssd_barrier_seconds", "seconds", "Time of a write barrier.";
     ssd_skipped: IntCounter[Skipped], "cairn_ssd_skipped_pages_total", "pages", "Pages not written to the SSD, by reason.";
+    ssd_admitted_pages: IntCounter, "cairn_ssd_admitted_pages_total", "pages", "Pages that admission let pass to the SSD.";
+    ssd_refused_pages: IntCounter[Refused], "cairn_ssd_refused_pages_total", "pages", "Pages of puts that admission kept off the SSD, by reason.";
+    ssd_refused_bytes: IntCounter[Refused], "cairn_ssd_refused_bytes_total", "bytes", "Page bytes of puts that admission kept off the SSD, by reason.";
+    put_not_durable: IntCounter, "cairn_put_not_durable_pages_total", "pages", "Pages whose put asked for the SSD and that stayed in memory because the write budget was spent.";
+    budget_level_bytes: IntGauge, "cairn_write_budget_level_bytes", "bytes", "Bytes that may be written at once; below 0 if more was written than there was. 0 without a budget.";
+    budget_bucket_bytes: IntGauge, "cairn_write_budget_bucket_bytes", "bytes", "Most bytes that the write budget saves up. 0 without a budget.";
+    budget_day_bytes: IntGauge, "cairn_write_budget_day_bytes", "bytes", "Bytes that may be written a day in the long run. 0 without a budget.";
+    wear_day_bytes: IntGauge, "cairn_ssd_wear_day_bytes", "bytes", "Physical bytes written in the last 24 hours of running.";
+    wear_bytes: IntGauge, "cairn_ssd_wear_bytes", "bytes", "Physical bytes written since the ledger was begun, over all runs.";
     ssd_damaged: IntCounter[Damage], "cairn_ssd_damaged_pages_total", "pages", "Pages found damaged on the SSD, by how; each was dropped.";
     ssd_read_failed: IntCounter, "cairn_ssd_read_failed_total", "reads", "Reads that the device refused.";
     ssd_write_queue_pages: IntGauge, "cairn_ssd_write_queue_pages", "pages", "Pages waiting to be written to the SSD.";
