@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
 use crate::catalogue::{Catalogue, Shape};
+use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) namespaces: Namespaces,
     pub(crate) catalogue: Mutex<Catalogue>,
     pub(crate) queue: WriteQueue,
+    pub(crate) endurance: Arc<Endurance>,
     /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
     pub(crate) writes_failed: AtomicBool,
     pub(crate) loads: Loads,
@@ -66,6 +68,7 @@ impl Engine {
         let Components { clock, entropy, secret, directory, device, metrics } = components;
         let started = clock.now();
         let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
+        let written_before = metrics.ssd_written_bytes.get();
         let parts = SsdComponents { device, clock: Arc::clone(&clock), metrics: Arc::clone(&metrics) };
         let (tier, fresh) = match SsdTier::open(parts.clone()) {
             Ok(tier) => (tier, false),
@@ -81,7 +84,15 @@ impl Engine {
         let tier = Arc::new(tier);
         let reads = ReadQueue::start(Arc::clone(&tier), settings.read_threads, settings.read_queue)?;
         let read_places = Semaphore::new(settings.read_queue);
-        let queue = WriteQueue::new(settings.write_behind_bytes);
+        let queue = WriteQueue::new(settings.write_behind_bytes, settings.write_behind_time);
+        let endurance = Endurance::open(
+            settings.write_policy,
+            settings.endurance,
+            &*directory,
+            (fresh, metrics.ssd_written_bytes.get() - written_before),
+            Arc::clone(&clock),
+            Arc::clone(&metrics),
+        )?;
         let shared = Arc::new(Shared {
             settings,
             clock,
@@ -95,6 +106,7 @@ impl Engine {
             namespaces,
             catalogue: Mutex::new(catalogue),
             queue,
+            endurance,
             writes_failed: AtomicBool::new(false),
             loads: Loads::default(),
             read_pace: ReadPace::default(),
@@ -134,6 +146,7 @@ impl Engine {
             tenant: principal.tenant.clone(),
             identity: identity.clone(),
         })?;
+        shared.endurance.spend(NAMESPACE_BYTES);
         let (namespace, _) = shared.namespaces.open(id, &principal.tenant, identity)?;
         let shape = Shape { id, tenant: Some(namespace.tenant_no()), page_bytes: identity.page_bytes };
         shared.catalogue.lock().set_shape(namespace.no(), shape);
@@ -183,7 +196,10 @@ impl Engine {
             let _ = tokio::time::timeout(grace, joined).await;
         }
         let shared = Arc::clone(&self.shared);
-        let closed = tokio::task::spawn_blocking(move || shared.directory.close().map_err(Error::from));
+        let closed = tokio::task::spawn_blocking(move || {
+            let remembered = shared.endurance.remember(&*shared.directory, false);
+            shared.directory.close().map_err(Error::from).and(remembered)
+        });
         match closed.await {
             Ok(Ok(())) => {}
             Ok(Err(failed)) => error!(cause = failed.chain(), "close the data folder"),

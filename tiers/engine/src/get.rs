@@ -12,6 +12,7 @@ use crate::catalogue::OutOfOrder;
 use crate::engine::{Engine, Shared};
 use crate::load::{self, Loaded, Ticket, Wanted};
 use crate::namespace::Namespace;
+use crate::reuse;
 
 /// What a get asks for, beyond the chain.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,10 @@ impl Engine {
                 plan.extend(catalogue.entry(*id).and_then(|entry| Planned::of(shared, namespace, entry)));
             }
             catalogue.touch(&found);
+        }
+        if shared.endurance.looks_at_gets() {
+            let found = |page: usize| page.checked_sub(options.first_page).and_then(|at| plan.get(at));
+            reuse::note(shared, namespace, &chain, |page| found(page).map(Planned::held));
         }
         let runs = runs_of(plan.iter().map(Planned::tier));
         let found_up_to = options.first_page.saturating_add(plan.len());
@@ -242,6 +247,13 @@ impl Planned {
                 payload_bytes: namespace.page_bytes(),
             },
         }))
+    }
+
+    fn held(&self) -> Option<&SealedPage> {
+        match self {
+            Self::Dram(page) => Some(page),
+            Self::Ssd(_) | Self::Loading(_) => None,
+        }
     }
 
     fn tier(&self) -> Tier {

@@ -8,13 +8,15 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use cairn_core::metrics::{Put as PutLabel, Skipped};
-use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result};
+use cairn_core::metrics::{Put as PutLabel, Refused, Skipped};
+use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result, Tier};
+use cairn_policy::Link;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
 use tokio::sync::oneshot;
 
 use crate::catalogue::{PageName, Published};
+use crate::endurance::{Admitted, fingerprint};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
@@ -39,6 +41,10 @@ pub struct Put {
     pending: Vec<(usize, oneshot::Receiver<bool>)>,
     /// Pages that the write queue had no room for yet; in prefix order.
     postponed: VecDeque<usize>,
+    /// What is to be on the SSD of the chain, and the charge of those of its pages that were not offered yet.
+    admitted: Admitted,
+    /// The write queue had no room for a page that nobody waits for: what follows it can not be written either.
+    overtaken: bool,
 }
 
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub struct PutReport {
     pub good_pages: usize,
     /// The class that all good pages have reached; never more than was reached.
     pub durability: Durability,
+    /// Why admission kept pages of the chain off the SSD, if it kept any.
+    pub refused: Option<Refused>,
 }
 
 impl Engine {
@@ -94,6 +102,8 @@ impl Engine {
             last: None,
             pending: Vec::new(),
             postponed: VecDeque::new(),
+            admitted: Admitted { pages: 0, charge: shared.endurance.nothing(), refused: None },
+            overtaken: false,
         };
         put.find_present()?;
         Ok(put)
@@ -164,9 +174,7 @@ impl Put {
         };
         self.outcomes[page] = Some(outcome);
         self.last = Some(sealed);
-        if self.shared.settings.write_policy.admits(self.asked) {
-            self.send_to_ssd(page);
-        }
+        self.send_to_ssd(page);
         self.outcomes[page].unwrap_or(outcome)
     }
 
@@ -187,12 +195,14 @@ impl Put {
         PutReport {
             good_pages: reached.len(),
             durability: reached.into_iter().min().unwrap_or(Durability::Memory),
+            refused: self.admitted.refused,
             outcomes,
         }
     }
 
     fn find_present(&mut self) -> Result<()> {
         let mut to_ssd = Vec::new();
+        let mut links = Vec::with_capacity(self.chain.len());
         let mut before = None;
         {
             let mut catalogue = self.shared.catalogue.lock();
@@ -200,6 +210,9 @@ impl Put {
             catalogue.touch(&leading);
             for (page, key) in self.chain.iter().enumerate() {
                 let entry = catalogue.entry_of(self.namespace.no(), key);
+                let place =
+                    entry.and_then(|entry| entry.ssd.map(|_| Tier::Ssd).or(entry.dram.as_ref().map(|_| Tier::Dram)));
+                links.push(Link { page: fingerprint(key), place });
                 let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
                     None | Some((None, None)) => {
                         self.held.extend(before.take());
@@ -216,10 +229,9 @@ impl Put {
             }
         }
         // A page that the write queue had no room for earlier gets another chance: without it, nothing after it can be written.
-        if self.shared.settings.write_policy.admits(self.asked) {
-            for page in to_ssd {
-                self.send_to_ssd(page);
-            }
+        self.admitted = self.shared.endurance.put(&self.namespace, &links, self.asked);
+        for page in to_ssd {
+            self.send_to_ssd(page);
         }
         Ok(())
     }
@@ -248,16 +260,28 @@ impl Put {
         why
     }
 
-    /// Offers a page that is in DRAM to the write queue; one that must be durable is kept for later if there is no room.
+    /// Offers a page that is in DRAM to the write queue, if it is admitted; one that must be durable is kept for later if there is no
+    /// room.
     fn send_to_ssd(&mut self, page: usize) {
+        if page >= self.admitted.pages {
+            return;
+        }
+        if self.overtaken {
+            self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
+            return;
+        }
         if self.asked >= Durability::Ssd && !self.postponed.is_empty() {
             // Not before the pages ahead of it.
             self.postponed.push_back(page);
             return;
         }
-        if self.offer(page) == Some(Offered::Full) {
+        if let Some(Offered::Full(charge)) = self.offer(page) {
+            self.admitted.charge.add(charge);
             match self.asked {
-                Durability::Memory => self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc(),
+                Durability::Memory => {
+                    self.overtaken = true;
+                    self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
+                }
                 Durability::Ssd => self.postponed.push_back(page),
             }
         }
@@ -282,9 +306,11 @@ impl Put {
                 (Some(send), Some(receive))
             }
         };
-        let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed };
+        let charge = self.admitted.charge.of_page(&self.namespace);
+        let since = self.shared.clock.now();
+        let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed, charge, since };
         let offered = self.shared.queue.offer(job, acknowledge, &self.shared.metrics);
-        if let (Offered::Taken, Some(answered)) = (offered, answered) {
+        if let (Offered::Taken, Some(answered)) = (&offered, answered) {
             self.pending.push((page, answered));
         }
         Some(offered)
@@ -295,7 +321,8 @@ impl Put {
         while let Some(page) = self.postponed.front().copied() {
             let mut room = std::pin::pin!(shared.queue.room());
             room.as_mut().enable();
-            if self.offer(page) == Some(Offered::Full) {
+            if let Some(Offered::Full(charge)) = self.offer(page) {
+                self.admitted.charge.add(charge);
                 let left = self.deadline.remaining(&*shared.clock);
                 if left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
                     return;

@@ -40,6 +40,7 @@ pub(crate) fn run(shared: &Shared) {
             Work::Clear(no, id, answer) => {
                 let _ = answer.send(clear(shared, no, id));
             }
+            Work::Rest => remember(shared),
             Work::Stop => return,
         }
     }
@@ -47,14 +48,17 @@ pub(crate) fn run(shared: &Shared) {
 
 fn write(shared: &Shared, jobs: Vec<WriteJob>) {
     let timer = shared.metrics.ssd_write_seconds.start_timer();
-    if !shared.is_write_quarantined()
-        && let Err(failed) = make_room(shared, &jobs)
-    {
-        quarantine(shared, &failed);
+    let charged_bytes = jobs.iter().map(|job| job.charge.bytes()).sum();
+    if !shared.is_write_quarantined() {
+        let covered = shared.endurance.cover(&*shared.directory, charged_bytes);
+        if let Err(failed) = covered.and_then(|()| make_room(shared, &jobs)) {
+            quarantine(shared, &failed);
+        }
     }
+    let written_before = shared.metrics.ssd_written_bytes.get();
     let mut written: Vec<Written> = Vec::with_capacity(jobs.len());
     let mut coming = HashSet::new();
-    for job in jobs {
+    for mut job in jobs {
         let wants = shared.catalogue.lock().wants_on_ssd(&job.name, &coming);
         let put = match wants {
             Wants::Nothing => {
@@ -62,6 +66,7 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
                 continue;
             }
             Wants::Gone | Wants::Parent => Err(Skipped::ParentMissing),
+            Wants::Write if shared.queue.is_late(&job, shared.clock.now()) => Err(Skipped::Late),
             Wants::Write => put_in_slot(shared, &job),
         };
         match put {
@@ -69,7 +74,12 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
                 coming.insert(job.name.key);
                 written.push(Written { job, slot, generation });
             }
-            Err(reason) => skip(shared, job, reason),
+            Err(reason) => {
+                if reason == Skipped::WriteFailed {
+                    job.charge.forfeit();
+                }
+                skip(shared, job, reason);
+            }
         }
     }
     if written.is_empty() {
@@ -77,10 +87,15 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
         return;
     }
     match commit(shared, &written) {
-        Ok(()) => publish(shared, written),
+        Ok(()) => {
+            let written_bytes = shared.metrics.ssd_written_bytes.get() - written_before;
+            shared.endurance.settle(written.iter_mut().map(|written| &mut written.job.charge), written_bytes);
+            publish(shared, written);
+        }
         Err(failed) => {
             quarantine(shared, &failed);
-            for Written { job, .. } in written {
+            for Written { mut job, .. } in written {
+                job.charge.forfeit();
                 skip(shared, job, Skipped::WriteFailed);
             }
         }
@@ -227,6 +242,15 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
         shared.tier.free(left.slot);
     }
     Ok(pages)
+}
+
+/// Nothing is to be written: what the write budget has earned is remembered.
+fn remember(shared: &Shared) {
+    if !shared.is_write_quarantined()
+        && let Err(failed) = shared.endurance.cover(&*shared.directory, 0)
+    {
+        quarantine(shared, &failed);
+    }
 }
 
 fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {

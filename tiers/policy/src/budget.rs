@@ -134,6 +134,14 @@ impl Budget {
         self.ledger.hour_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
+    /// Bytes a day at the pace of the last 24 hours of running, or of all there was if that is less.
+    pub fn pace_day_bytes(&self) -> u64 {
+        const DAY_SECONDS: u64 = HOURS as u64 * HOUR_SECONDS;
+        let seconds = self.ledger.running_seconds.clamp(60, DAY_SECONDS);
+        let pace = u128::from(self.day_bytes()) * u128::from(DAY_SECONDS) / u128::from(seconds);
+        u64::try_from(pace).unwrap_or(u64::MAX)
+    }
+
     /// Seconds that the ledger covers.
     pub fn running_seconds(&self) -> u64 {
         self.ledger.running_seconds
