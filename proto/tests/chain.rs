@@ -1,7 +1,9 @@
 //! Chains become page keys, or are refused before anything is allocated for them.
 
 use bytes::Bytes;
-use cairn_core::{Declared, Durability, KeyScheme, NamespaceId, NotStored, PageKey, PageOutcome, StopReason, Tier};
+use cairn_core::{
+    Declared, Durability, KeptOff, KeyScheme, NamespaceId, NotStored, PageKey, PageOutcome, StopReason, Tier,
+};
 use cairn_proto::v1::chain::Of;
 use cairn_proto::v1::put_page::Outcome;
 use cairn_proto::{Refused, chain_keys, key_chain, namespace_id, v1};
@@ -61,6 +63,9 @@ fn every_outcome_survives_the_wire_and_the_unspecified_one_is_refused() {
     }
     for stop in StopReason::ALL {
         assert_eq!(v1::StopReason::word(v1::StopReason::number(stop)), Ok(stop));
+    }
+    for reason in KeptOff::ALL {
+        assert_eq!(v1::KeptOff::word(v1::KeptOff::number(reason)), Ok(reason));
     }
     let outcomes = NotStored::ALL.map(PageOutcome::NotStored);
     let there = [PageOutcome::Stored(Durability::Ssd), PageOutcome::Present(Durability::Memory)];

@@ -7,7 +7,7 @@ use std::fmt;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
 
-use crate::{NotStored, StopReason, Tier};
+use crate::{KeptOff, NotStored, StopReason, Tier};
 
 /// A closed set of label values.
 pub trait Label: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
@@ -82,19 +82,6 @@ labels! {
         /// It waited longer to be written than it may.
         Late = "late",
     }
-    /// Why admission kept pages off the SSD.
-    Refused "reason" {
-        /// The put did not ask for the SSD.
-        NotRequested = "not_requested",
-        /// The page was not used a second time.
-        NotReused = "not_reused",
-        /// The session has not shown a second turn.
-        FirstTurn = "first_turn",
-        /// Other chains are worth more of the write budget.
-        LowValue = "low_value",
-        /// The write budget does not cover the chain.
-        BudgetSpent = "budget_spent",
-    }
     /// How a page on the SSD was found damaged.
     Damage "fault" {
         /// No header in the slot.
@@ -142,6 +129,16 @@ impl Label for StopReason {
 }
 
 impl Label for NotStored {
+    const NAME: &'static str = "reason";
+    fn all() -> Vec<Self> {
+        Self::ALL.to_vec()
+    }
+    fn text(self) -> &'static str {
+        self.label()
+    }
+}
+
+impl Label for KeptOff {
     const NAME: &'static str = "reason";
     fn all() -> Vec<Self> {
         Self::ALL.to_vec()
@@ -303,8 +300,8 @@ metrics! {
     ssd_barrier_seconds: Histogram, "cairn_ssd_barrier_seconds", "seconds", "Time of a write barrier.";
     ssd_skipped: IntCounter[Skipped], "cairn_ssd_skipped_pages_total", "pages", "Pages not written to the SSD, by reason.";
     ssd_admitted_pages: IntCounter, "cairn_ssd_admitted_pages_total", "pages", "Pages that admission let pass to the SSD.";
-    ssd_refused_pages: IntCounter[Refused], "cairn_ssd_refused_pages_total", "pages", "Pages of puts that admission kept off the SSD, by reason.";
-    ssd_refused_bytes: IntCounter[Refused], "cairn_ssd_refused_bytes_total", "bytes", "Page bytes of puts that admission kept off the SSD, by reason.";
+    ssd_refused_pages: IntCounter[KeptOff], "cairn_ssd_refused_pages_total", "pages", "Pages of puts that admission kept off the SSD, by reason.";
+    ssd_refused_bytes: IntCounter[KeptOff], "cairn_ssd_refused_bytes_total", "bytes", "Page bytes of puts that admission kept off the SSD, by reason.";
     put_not_durable: IntCounter, "cairn_put_not_durable_pages_total", "pages", "Pages whose put asked for the SSD and that stayed in memory because the write budget was spent.";
     budget_level_bytes: IntGauge, "cairn_write_budget_level_bytes", "bytes", "Bytes that may be written at once; below 0 if more was written than there was. 0 without a budget.";
     budget_bucket_bytes: IntGauge, "cairn_write_budget_bucket_bytes", "bytes", "Most bytes that the write budget saves up. 0 without a budget.";

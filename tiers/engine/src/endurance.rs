@@ -16,8 +16,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_core::metrics::{Metrics, Refused};
-use cairn_core::{Clock, Durability, Moment, PageKey, Result};
+use cairn_core::metrics::Metrics;
+use cairn_core::{Clock, Durability, KeptOff, Moment, PageKey, Result};
 use cairn_directory::{Directory, DirectoryError};
 use cairn_policy::{Admission, Budget, Ledger, Link, Plan, WritePolicy};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ pub(crate) struct Admitted {
     /// What they may cost.
     pub(crate) charge: Charge,
     /// Why others stay off the SSD.
-    pub(crate) refused: Option<Refused>,
+    pub(crate) kept_off: Option<KeptOff>,
 }
 
 /// The write budget and what was written, at one moment.
@@ -144,15 +144,15 @@ impl Endurance {
             admission.put(links, page_bound_bytes(namespace), asked, budget, self.clock.now())
         };
         self.metrics.ssd_admitted_pages.inc_by(verdict.admitted_pages);
-        let refused = (verdict.refused_pages > 0).then_some(verdict.refused);
-        if let Some(reason) = refused {
+        let kept_off = (verdict.refused_pages > 0).then_some(verdict.refused);
+        if let Some(reason) = kept_off {
             self.metrics.ssd_refused_pages.of(reason).inc_by(verdict.refused_pages);
             self.metrics.ssd_refused_bytes.of(reason).inc_by(verdict.refused_pages * namespace.page_bytes());
             if asked >= Durability::Ssd {
                 self.metrics.put_not_durable.inc_by(verdict.refused_pages);
             }
         }
-        Admitted { pages: verdict.pages, charge: self.charge(verdict.held_bytes), refused }
+        Admitted { pages: verdict.pages, charge: self.charge(verdict.held_bytes), kept_off }
     }
 
     /// Whether [`Endurance::get`] has anything to say.
@@ -167,7 +167,7 @@ impl Endurance {
             admission.get(links, page_bound_bytes(namespace), budget, self.clock.now())
         };
         self.metrics.ssd_admitted_pages.inc_by(verdict.admitted_pages);
-        Admitted { pages: verdict.pages, charge: self.charge(verdict.held_bytes), refused: None }
+        Admitted { pages: verdict.pages, charge: self.charge(verdict.held_bytes), kept_off: None }
     }
 
     /// Makes sure that the directory remembers `charged_bytes` as written, before they are. Blocks on a write to the directory, seldom.

@@ -8,8 +8,10 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use cairn_core::metrics::{Put as PutLabel, Refused, Skipped};
-use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result, Tier};
+use cairn_core::metrics::{Put as PutLabel, Skipped};
+use cairn_core::{
+    Checksum, Deadline, Durability, Error, KeptOff, Moment, NotStored, PageKey, PageOutcome, Result, Tier,
+};
 use cairn_policy::Link;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
@@ -64,7 +66,7 @@ pub struct PutReport {
     /// The class that all good pages have reached; never more than was reached.
     pub durability: Durability,
     /// Why admission kept pages of the chain off the SSD, if it kept any.
-    pub refused: Option<Refused>,
+    pub kept_off: Option<KeptOff>,
 }
 
 impl Engine {
@@ -102,7 +104,7 @@ impl Engine {
             last: None,
             pending: Vec::new(),
             postponed: VecDeque::new(),
-            admitted: Admitted { pages: 0, charge: shared.endurance.nothing(), refused: None },
+            admitted: Admitted { pages: 0, charge: shared.endurance.nothing(), kept_off: None },
             overtaken: false,
         };
         put.find_present()?;
@@ -195,7 +197,7 @@ impl Put {
         PutReport {
             good_pages: reached.len(),
             durability: reached.into_iter().min().unwrap_or(Durability::Memory),
-            refused: self.admitted.refused,
+            kept_off: self.admitted.kept_off,
             outcomes,
         }
     }

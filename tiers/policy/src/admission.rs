@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-use cairn_core::metrics::Refused;
-use cairn_core::{Durability, Moment, Tier};
+use cairn_core::{Durability, KeptOff, Moment, Tier};
 
 use crate::Budget;
 use crate::bar::Bar;
@@ -82,7 +81,7 @@ pub struct Verdict {
     /// Pages after them, not on the SSD, that stay off it.
     pub refused_pages: u64,
     /// Why; meaningless if there are none.
-    pub refused: Refused,
+    pub refused: KeptOff,
 }
 
 /// The decision and what it has learned.
@@ -103,7 +102,7 @@ struct Memory {
     refused: HashMap<u32, u64>,
 }
 
-/// Refused candidates remembered.
+/// KeptOff candidates remembered.
 const REFUSED_MAX: usize = 8192;
 
 impl Admission {
@@ -138,7 +137,7 @@ impl Admission {
         now: Moment,
     ) -> Verdict {
         let deserves = self.deserves(chain, page_bytes, budget, now);
-        let (pages, refused) = if asked >= Durability::Ssd { (chain.len(), Refused::BudgetSpent) } else { deserves };
+        let (pages, refused) = if asked >= Durability::Ssd { (chain.len(), KeptOff::BudgetSpent) } else { deserves };
         charge(chain, pages, refused, page_bytes, budget, now)
     }
 
@@ -158,15 +157,15 @@ impl Admission {
                 _ => 0,
             };
         }
-        charge(chain, pages, Refused::NotReused, page_bytes, budget, now)
+        charge(chain, pages, KeptOff::NotReused, page_bytes, budget, now)
     }
 
     /// Pages from the head on that deserve to be written, and why not more.
-    fn deserves(&mut self, chain: &[Link], page_bytes: u64, budget: &mut Budget, now: Moment) -> (usize, Refused) {
+    fn deserves(&mut self, chain: &[Link], page_bytes: u64, budget: &mut Budget, now: Moment) -> (usize, KeptOff) {
         let Some(memory) = &mut self.memory else {
             return match self.policy {
-                WritePolicy::Requested => (0, Refused::NotRequested),
-                _ => (chain.len(), Refused::BudgetSpent),
+                WritePolicy::Requested => (0, KeptOff::NotRequested),
+                _ => (chain.len(), KeptOff::BudgetSpent),
             };
         };
         for link in chain.iter().filter(|link| link.place.is_none()) {
@@ -175,9 +174,9 @@ impl Admission {
         let reused = memory.reused(chain);
         let turn = memory.sessions.put(|page| chain[page].page, chain.len(), now);
         match self.policy {
-            WritePolicy::Reused => (reused, Refused::NotReused),
-            WritePolicy::Session if turn.turn == 0 => (0, Refused::FirstTurn),
-            WritePolicy::Session => (memory.sessions.lasting(chain.len()), Refused::LowValue),
+            WritePolicy::Reused => (reused, KeptOff::NotReused),
+            WritePolicy::Session if turn.turn == 0 => (0, KeptOff::FirstTurn),
+            WritePolicy::Session => (memory.sessions.lasting(chain.len()), KeptOff::LowValue),
             _ => memory.worth(&turn, chain, reused, page_bytes, budget, now),
         }
     }
@@ -203,7 +202,7 @@ impl Memory {
         page_bytes: u64,
         budget: &mut Budget,
         now: Moment,
-    ) -> (usize, Refused) {
+    ) -> (usize, KeptOff) {
         let value = self.sessions.value(turn);
         if let Some(candidate) = turn.before.and_then(|before| self.refused.remove(&before)) {
             self.bar.replace(candidate);
@@ -211,21 +210,21 @@ impl Memory {
         let lasting = self.sessions.lasting(chain.len());
         let candidate = self.bar.add(value, unwritten(&chain[..lasting]).saturating_mul(page_bytes), now);
         if self.bar.is_passed_by(value, budget, now) {
-            return (lasting, Refused::LowValue);
+            return (lasting, KeptOff::LowValue);
         }
         if self.refused.len() >= REFUSED_MAX {
             self.refused.clear();
         }
         self.refused.insert(turn.record, candidate);
         let again = self.sessions.value_of_reused();
-        (if self.bar.is_passed_by(again, budget, now) { reused } else { 0 }, Refused::LowValue)
+        (if self.bar.is_passed_by(again, budget, now) { reused } else { 0 }, KeptOff::LowValue)
     }
 }
 
 fn charge(
     chain: &[Link],
     pages: usize,
-    refused: Refused,
+    refused: KeptOff,
     page_bytes: u64,
     budget: &mut Budget,
     now: Moment,
@@ -237,7 +236,7 @@ fn charge(
         return Verdict { pages, admitted_pages, held_bytes, refused_pages, refused };
     }
     let refused_pages = unwritten(chain);
-    Verdict { pages: 0, admitted_pages: 0, held_bytes: 0, refused_pages, refused: Refused::BudgetSpent }
+    Verdict { pages: 0, admitted_pages: 0, held_bytes: 0, refused_pages, refused: KeptOff::BudgetSpent }
 }
 
 fn unwritten(chain: &[Link]) -> u64 {

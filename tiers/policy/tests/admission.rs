@@ -4,8 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use cairn_core::metrics::Refused;
-use cairn_core::{Durability, Moment, Thousandths, Tier};
+use cairn_core::{Durability, KeptOff, Moment, Thousandths, Tier};
 use cairn_policy::{Admission, Budget, Ledger, Link, Plan, Verdict, WritePolicy};
 
 const PAGE_BYTES: u64 = 1 << 20;
@@ -90,7 +89,7 @@ fn a_chain_is_charged_in_one_step_and_written_wholly_or_not_at_all() {
     let plan = a_day(20 * PAGE_BYTES, 1);
     let mut store = Store::new(WritePolicy::All, Some(plan), Ledger::of_new_device(Some(&plan)));
     let refused = store.request(&chain(1, 20));
-    assert_eq!((refused.pages, refused.refused_pages, refused.refused), (0, 20, Refused::BudgetSpent));
+    assert_eq!((refused.pages, refused.refused_pages, refused.refused), (0, 20, KeptOff::BudgetSpent));
     assert_eq!(store.request(&chain(2, 12)).admitted_pages, 12);
     // Seven more would do for its tail; without its head that is of no use.
     assert_eq!(store.request(&chain(1, 8)).pages, 0);
@@ -104,7 +103,7 @@ fn a_chain_is_charged_in_one_step_and_written_wholly_or_not_at_all() {
 fn requested_writes_what_puts_ask_for_and_nothing_else() {
     let mut store = Store::new(WritePolicy::Requested, None, Ledger::default());
     let verdict = store.request(&chain(1, 4));
-    assert_eq!((verdict.pages, verdict.refused, verdict.refused_pages), (0, Refused::NotRequested, 4));
+    assert_eq!((verdict.pages, verdict.refused, verdict.refused_pages), (0, KeptOff::NotRequested, 4));
     assert_eq!(store.request_asking(&chain(1, 4), Durability::Ssd).admitted_pages, 4);
 }
 
@@ -112,7 +111,7 @@ fn requested_writes_what_puts_ask_for_and_nothing_else() {
 fn session_writes_from_the_second_turn_on() {
     let mut store = Store::new(WritePolicy::Session, None, Ledger::default());
     let first = store.request(&chain(1, 6));
-    assert_eq!((first.pages, first.refused), (0, Refused::FirstTurn));
+    assert_eq!((first.pages, first.refused), (0, KeptOff::FirstTurn));
     store.pass(Duration::from_secs(60));
     assert_eq!(store.request(&chain(1, 10)).admitted_pages, 10);
 }
@@ -124,7 +123,7 @@ fn what_a_put_asks_to_be_durable_passes_every_policy_but_not_the_budget() {
         let mut store = Store::new(policy, Some(plan), Ledger::of_new_device(Some(&plan)));
         assert_eq!(store.request_asking(&chain(1, 40), Durability::Ssd).admitted_pages, 40, "{policy:?}");
         let spent = store.request_asking(&chain(2, 80), Durability::Ssd);
-        assert_eq!((spent.pages, spent.refused), (0, Refused::BudgetSpent), "{policy:?}");
+        assert_eq!((spent.pages, spent.refused), (0, KeptOff::BudgetSpent), "{policy:?}");
     }
 }
 
@@ -184,7 +183,7 @@ fn case_52_a_budget_used_up_by_noon_stops_writes_and_they_go_on_as_it_fills_agai
     // A restart goes on where it was.
     let ledger = store.budget.ledger(0);
     let mut again = Store::new(WritePolicy::All, Some(plan), ledger);
-    assert_eq!(again.request(&chain(9999, 40)).refused, Refused::BudgetSpent);
+    assert_eq!(again.request(&chain(9999, 40)).refused, KeptOff::BudgetSpent);
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cairn_core::metrics::Refused;
-use cairn_core::{Clock, Durability, Moment, Thousandths, Tier};
+use cairn_core::{Clock, Durability, KeptOff, Moment, Thousandths, Tier};
 use cairn_policy::{Plan, WritePolicy};
 
 use crate::rig::{PAGE_BYTES, Rig, Running, chain, send};
@@ -61,7 +60,7 @@ async fn use_up(cairn: &Running, name: u32) -> u64 {
         let report = cairn.put(&namespace, &chain(&namespace, name, 4), Durability::Ssd).await;
         assert_eq!(report.good_pages, 4, "it is in memory in any case");
         if report.durability == Durability::Memory {
-            assert_eq!(report.refused, Some(Refused::BudgetSpent));
+            assert_eq!(report.kept_off, Some(KeptOff::BudgetSpent));
             return pages;
         }
         pages += 4;
@@ -113,7 +112,7 @@ async fn case_51_what_is_used_a_second_time_is_written_by_the_get_that_shows_it(
     }
     settled(&cairn).await;
     assert_eq!(cairn.engine.stats().ssd.pages, 8);
-    assert_eq!(cairn.metrics.ssd_refused_pages.of(Refused::NotReused).get(), 40);
+    assert_eq!(cairn.metrics.ssd_refused_pages.of(KeptOff::NotReused).get(), 40);
     // What has left every tier and is put again was wanted again, too.
     for name in 100..130 {
         cairn.put(&namespace, &chain(&namespace, name, 4), Durability::Memory).await;
@@ -138,7 +137,7 @@ async fn case_52_a_spent_budget_stops_writes_and_nothing_else_and_fills_again() 
     // Reads from both tiers and puts into memory go on.
     assert_eq!(cairn.get(&namespace, &chain(&namespace, 0, 4)).await.end.good_pages, 4);
     let report = cairn.put(&namespace, &chain(&namespace, 5000, 8), Durability::Memory).await;
-    assert_eq!((report.good_pages, report.refused), (8, Some(Refused::BudgetSpent)));
+    assert_eq!((report.good_pages, report.kept_off), (8, Some(KeptOff::BudgetSpent)));
     assert_eq!(cairn.get(&namespace, &chain(&namespace, 5000, 8)).await.tiers, vec![Tier::Dram; 8]);
     assert_eq!(cairn.metrics.ssd_written_bytes.get(), written, "not a byte more");
     // At refill writes go on.
@@ -200,7 +199,7 @@ async fn a_lost_directory_takes_the_budget_with_it() {
     let cairn = rig.open().await;
     let namespace = cairn.namespace();
     let report = cairn.put(&namespace, &chain(&namespace, 2, 4), Durability::Ssd).await;
-    assert_eq!((report.durability, report.refused), (Durability::Memory, Some(Refused::BudgetSpent)));
+    assert_eq!((report.durability, report.kept_off), (Durability::Memory, Some(KeptOff::BudgetSpent)));
     assert_eq!(cairn.get(&namespace, &chain(&namespace, 1, 4)).await.end.good_pages, 4, "reads are unaffected");
 }
 
@@ -212,7 +211,7 @@ async fn a_chain_that_the_budget_does_not_cover_is_not_written_in_part() {
     let report = cairn.put(&namespace, &chain(&namespace, 1, 60), Durability::Ssd).await;
     assert_eq!((report.good_pages, report.durability), (60, Durability::Memory));
     assert_eq!(cairn.engine.stats().ssd.pages, 0);
-    assert_eq!(cairn.metrics.ssd_refused_pages.of(Refused::BudgetSpent).get(), 60);
+    assert_eq!(cairn.metrics.ssd_refused_pages.of(KeptOff::BudgetSpent).get(), 60);
     assert_eq!(cairn.put(&namespace, &chain(&namespace, 2, 10), Durability::Ssd).await.durability, Durability::Ssd);
 }
 
