@@ -2,6 +2,7 @@
 
 use cairn_core::metrics::Skipped;
 use cairn_core::{PageKey, Tier};
+use cairn_policy::Link;
 use cairn_pool::SealedPage;
 
 use crate::catalogue::PageName;
@@ -9,7 +10,6 @@ use crate::endurance::fingerprint;
 use crate::engine::Shared;
 use crate::namespace::Namespace;
 use crate::write_queue::{Offered, WriteJob};
-use cairn_policy::Link;
 
 /// Notes a get of `chain`. `found` says of a page: not found, found on the SSD only, or the page in DRAM. Does not block on I/O.
 pub(crate) fn note<'a>(

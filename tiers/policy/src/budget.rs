@@ -120,7 +120,10 @@ impl Budget {
         if self.plan.is_some() {
             ledger.level_bytes = ledger.level_bytes.saturating_sub(signed(ahead_bytes));
         }
-        ledger.written_bytes = ledger.written_bytes.saturating_add(self.held_bytes).saturating_add(ahead_bytes);
+        let coming_bytes = self.held_bytes.saturating_add(ahead_bytes);
+        ledger.written_bytes = ledger.written_bytes.saturating_add(coming_bytes);
+        let hour = &mut ledger.hour_bytes[hour_of(ledger.running_seconds)];
+        *hour = hour.saturating_add(coming_bytes);
         ledger
     }
 
@@ -134,10 +137,10 @@ impl Budget {
         self.ledger.hour_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Bytes a day at the pace of the last 24 hours of running, or of all there was if that is less.
+    /// Bytes a day at the pace of the last 24 hours of running, or of all there was if that is less, but of an hour at least.
     pub fn pace_day_bytes(&self) -> u64 {
         const DAY_SECONDS: u64 = HOURS as u64 * HOUR_SECONDS;
-        let seconds = self.ledger.running_seconds.clamp(60, DAY_SECONDS);
+        let seconds = self.ledger.running_seconds.clamp(HOUR_SECONDS, DAY_SECONDS);
         let pace = u128::from(self.day_bytes()) * u128::from(DAY_SECONDS) / u128::from(seconds);
         u64::try_from(pace).unwrap_or(u64::MAX)
     }

@@ -21,6 +21,7 @@ const LAST_PLACE: u32 = (1 << 16) - 1;
 const TURNS: usize = 13;
 /// Lengths told apart, by powers of two.
 const LENGTHS: usize = 17;
+const LENGTH_MAX: u8 = 16;
 /// A continuation this long after the last put is a new turn even if nobody asked for the chain in between.
 const TURN_GAP: Duration = Duration::from_secs(2);
 /// A request that has not come back after so long is counted as one that does not; should it come all the same, that counts again.
@@ -112,10 +113,9 @@ impl Sessions {
         self.give_up(now);
         let (known, record) = self.deepest(&chain, pages);
         let before = record.filter(|record| continues(record, known));
-        let same = before.is_some_and(|before| !before.asked && now.since(before.at) < TURN_GAP);
         let id = match before {
-            Some(before) if same => before.id,
-            _ => self.new_record(before, known),
+            Some(before) if !before.asked && now.since(before.at) < TURN_GAP => before.id,
+            _ => self.new_record(before, known, pages),
         };
         let record = &mut self.records[place(id)];
         record.pages = u32::try_from(pages).unwrap_or(u32::MAX);
@@ -126,14 +126,10 @@ impl Sessions {
             record: id,
             before: before.map(|before| before.id),
         };
-        if !same {
-            let length = usize::try_from(pages.max(1).ilog2()).unwrap_or(0).min(LENGTHS - 1);
-            self.records[place(id)].length = u8::try_from(length).unwrap_or(u8::MAX);
-        }
         for page in known..pages {
             self.point(chain(page), id);
         }
-        Turn { length: usize::from(self.records[place(id)].length), ..turn }
+        turn
     }
 
     /// Expected further hits of each page of a chain whose last request was `turn`.
@@ -172,7 +168,7 @@ impl Sessions {
         (known, record)
     }
 
-    fn new_record(&mut self, before: Option<Record>, shared_pages: usize) -> u32 {
+    fn new_record(&mut self, before: Option<Record>, shared_pages: usize, pages: usize) -> u32 {
         self.last = self.last.checked_add(1).unwrap_or(1);
         let mut turn = 0;
         if let Some(before) = before {
@@ -184,7 +180,8 @@ impl Sessions {
             }
         }
         let turn = u8::try_from(turn).unwrap_or(u8::MAX);
-        self.records[place(self.last)] = Record { id: self.last, turn, ..Record::default() };
+        let length = u8::try_from(pages.max(1).ilog2()).unwrap_or(u8::MAX).min(LENGTH_MAX);
+        self.records[place(self.last)] = Record { id: self.last, turn, length, ..Record::default() };
         self.last
     }
 

@@ -66,7 +66,7 @@ fn written_today(budget: &BudgetStats) -> String {
 }
 
 fn written_in_all(budget: &BudgetStats) -> String {
-    let ran = time(Duration::from_secs(budget.running_seconds));
+    let ran = time(Duration::from_secs(budget.running_seconds.max(1)));
     format!("{} in {ran} of running (source: {})", size(budget.written_bytes), budget.wear_source)
 }
 
