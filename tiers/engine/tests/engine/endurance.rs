@@ -144,6 +144,9 @@ async fn case_52_a_spent_budget_stops_writes_and_nothing_else_and_fills_again() 
     clock.jump(DAY / 4);
     let more = use_up(&cairn, 6000).await;
     assert!((24..=44).contains(&more), "a quarter of a day pays for a quarter of the pages: {more}");
+    // The gauges show what the snapshot says.
+    let level = cairn.engine.stats().budget.level_bytes;
+    assert_eq!(cairn.metrics.budget_level_bytes.get(), level);
     assert_eq!(cairn.metrics.budget_bucket_bytes.get(), i64::try_from(plan.bucket_bytes()).expect("a bucket"));
 }
 
