@@ -5,7 +5,7 @@ SHELL := /bin/bash
 ENV := source deploy/env.sh &&
 CARGO := $(ENV) cargo
 
-.PHONY: help setup build demo test lint check bench docs clean
+.PHONY: help setup build demo test nightly lint check bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,29 +17,38 @@ build: setup ## Build everything
 	@$(CARGO) build --release --workspace --all-targets --locked
 
 demo: setup ## See it run: a real trace, a crash, a restart
-	@$(CARGO) build --release --locked -p cairn-server -p cairn-bench -p kvctl
+	@$(CARGO) build --release --workspace --bins --locked
 	@$(ENV) "$$CARGO_TARGET_DIR/release/cairn-bench" demo
 
 test: setup ## Run every test
 	@mkdir -p target
-	@$(CARGO) build --release --workspace --bins --locked
 	@$(CARGO) test --release --workspace --locked
 
-lint: setup ## Formatting, warnings, layering
+nightly: setup ## The rigs with their counts for a night: about four hours. CAIRN_SEED repeats one
+	@mkdir -p target
+	@$(CARGO) build --release --workspace --bins --locked
+	@$(ENV) export CAIRN_NIGHTLY=1 CAIRN_KILLS=10000 CAIRN_SEED=$${CAIRN_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	cargo test --release --locked --no-fail-fast -p cairn-core -p cairn-directory -p cairn-ssd -p cairn-engine \
+	  --test fuzz --test grid --test index_model --test crash -- --nocapture && \
+	cargo test --release --locked -p cairn-bench --test kill -- --nocapture
+
+lint: setup ## Formatting, warnings, layering, documents
 	@cargo fmt --all --check
 	@$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 	@deploy/check-layers.py
+	@deploy/check-docs.py
 
 check: lint test ## What must pass before a push
 
 bench: setup ## Speed, as ratios to limits measured in the same run; writes target/bench.json
 	@mkdir -p target
-	@$(CARGO) build --release --locked -p cairn-server -p cairn-bench
+	@$(CARGO) build --release --workspace --bins --locked
 	@$(ENV) "$$CARGO_TARGET_DIR/release/cairn-bench" speed --json target/bench.json
 
 docs: setup ## Print docs/CONFIG.md and docs/METRICS.md from the code's tables
-	@$(CARGO) run --release --locked -q -p cairn-server -- --print-config-doc >docs/CONFIG.md
-	@$(CARGO) run --release --locked -q -p cairn-server -- --print-metrics-doc >docs/METRICS.md
+	@$(CARGO) build --release --workspace --bins --locked
+	@$(ENV) "$$CARGO_TARGET_DIR/release/cairnd" --print-config-doc >docs/CONFIG.md
+	@$(ENV) "$$CARGO_TARGET_DIR/release/cairnd" --print-metrics-doc >docs/METRICS.md
 
 clean: ## Remove what the build made (RocksDB stays)
 	@$(CARGO) clean

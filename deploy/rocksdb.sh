@@ -42,12 +42,17 @@ compile() {
     done <"${unit%.cc}"
   fi
 }
-pids=()
+# As many at once as there are processors; every one is waited for, so that a failed one ends the script.
+running=()
 for unit in "$work"/unit.*.cc; do
-  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+  if [ "${#running[@]}" -ge "$(nproc)" ]; then
+    wait "${running[0]}"
+    running=("${running[@]:1}")
+  fi
   compile "$unit" &
+  running+=($!)
 done
-while [ "$(jobs -rp | wc -l)" -gt 0 ]; do wait -n; done
+for pid in "${running[@]}"; do wait "$pid"; done
 
 mkdir -p "$out_dir"
 ar crs "$work/librocksdb.a" "$work"/*.o

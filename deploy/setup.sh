@@ -9,7 +9,7 @@ say() { echo "setup: $*"; }
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
-    say "missing packages need root; run as root, or install them yourself: $*"
+    say "these packages need root: ${missing[*]}; run as root, with sudo, or install them yourself"
     exit 1
   fi
 }
@@ -17,7 +17,7 @@ as_root() {
 # A C++ compiler for RocksDB; libclang and its headers to generate RocksDB's bindings.
 missing=()
 command -v g++ >/dev/null || missing+=(g++)
-has_libclang() { ldconfig -p | grep -q 'libclang\(-[0-9]*\)\?\.so' || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; }
+has_libclang() { PATH="$PATH:/sbin:/usr/sbin" ldconfig -p | grep -q 'libclang\(-[0-9]*\)\?\.so' || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; }
 has_clang_headers() { compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdbool.h' >/dev/null || compgen -G '/usr/lib/clang/*/include/stdbool.h' >/dev/null; }
 has_libclang || missing+=(libclang1-14)
 has_clang_headers || missing+=(libclang-common-14-dev)
@@ -26,7 +26,15 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-command -v cargo >/dev/null || { say "Rust is missing: install it from https://rustup.rs"; exit 1; }
+command -v cargo >/dev/null || { say "Rust is missing (1.90 or newer): install it from https://rustup.rs"; exit 1; }
+# The lints need these two; a minimal toolchain lacks them.
+for component in rustfmt clippy; do
+  case $component in rustfmt) tool=cargo-fmt ;; *) tool=cargo-clippy ;; esac
+  if ! command -v "$tool" >/dev/null && command -v rustup >/dev/null; then
+    say "adding the Rust component $component"
+    rustup component add "$component" >/dev/null 2>&1 || say "could not add $component: make lint will not work"
+  fi
+done
 
 # RocksDB, once for this machine. The lock keeps two builds from doing it at the same time.
 if [ ! -f "$CAIRN_ROCKSDB_DIR/librocksdb.a" ]; then

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cairn_bench::sizes::Sizes;
 use cairn_core::{ByteSize, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -36,24 +37,8 @@ The fields of the JSON report are described in benches/README.md.")]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) origin: Origin,
-    /// Seed of what is made up
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Stop after so many requests
-    #[arg(long, value_name = "N")]
-    pub(crate) requests: Option<u64>,
-    /// Requests at once; 1 replays strictly in the order of the trace
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = concurrency)]
-    pub(crate) concurrency: usize,
-    /// Bytes of one page
-    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
-    pub(crate) page_bytes: ByteSize,
-    /// Pages that fit in DRAM
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) dram_pages: u64,
-    /// Pages that fit on the SSD
-    #[arg(long, value_name = "N", default_value_t = 132_450, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) ssd_pages: u64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
     /// Use the server at this address instead of starting one; the sizes are its own then
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["dram_pages", "ssd_pages", "data_dir", "set"])]
     pub(crate) server: Option<String>,
@@ -72,6 +57,35 @@ pub(crate) struct ReplayArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How much is replayed, how fast, and against tiers of which size.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Seed of what is made up and of what goes wrong on purpose
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Stop after so many requests
+    #[arg(long, value_name = "N")]
+    pub(crate) requests: Option<u64>,
+    /// Requests at once; 1 replays strictly in the order of the trace
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = concurrency)]
+    pub(crate) concurrency: usize,
+    /// Bytes of one page
+    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    pub(crate) page_bytes: ByteSize,
+    /// Pages that fit in DRAM
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) dram_pages: u64,
+    /// Pages that fit on the SSD
+    #[arg(long, value_name = "N", default_value_t = 132_450, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) ssd_pages: u64,
+}
+
+impl RunArgs {
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes { page_bytes: self.page_bytes.0, dram_pages: self.dram_pages, ssd_pages: self.ssd_pages }
+    }
 }
 
 /// Where the requests come from: exactly one of these.
@@ -98,24 +112,8 @@ pub(crate) struct DemoArgs {
     /// Trace in Mooncake's format: JSON lines, plain or zstd-compressed
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Stop after so many requests
-    #[arg(long, value_name = "N")]
-    pub(crate) requests: Option<u64>,
-    /// Requests at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = concurrency)]
-    pub(crate) concurrency: usize,
-    /// Bytes of one page
-    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
-    pub(crate) page_bytes: ByteSize,
-    /// Pages that fit in DRAM
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) dram_pages: u64,
-    /// Pages that fit on the SSD
-    #[arg(long, value_name = "N", default_value_t = 132_450, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) ssd_pages: u64,
-    /// Seed of what is made up, and of the crash
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[derive(Args, Debug)]

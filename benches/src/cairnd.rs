@@ -1,16 +1,15 @@
 //! A server of one's own: starts `cairnd` as a child process, kills it, starts it again on the same data folder.
 //!
-//! The child never outlives the value: dropping it kills. Its log goes to a file beside the data folder, and its end is quoted when it does
-//! not start.
+//! The child never outlives the value: dropping it kills. It takes a port that the system chooses, and its log, which goes to a file beside
+//! the data folder, says which; the end of the log is quoted when it does not start.
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use cairn_client::{Client, ClientOptions};
 use cairn_core::{Clock, SystemClock};
 use tempfile::TempDir;
 use thiserror::Error as ThisError;
@@ -23,8 +22,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a killed server to be gone.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between two attempts to reach a server that starts.
-const ATTEMPT_GAP: Duration = Duration::from_millis(10);
+/// Pause between two looks into the log of a server that starts.
+const LOOK_GAP: Duration = Duration::from_millis(10);
 
 /// Why a server of one's own is not there.
 #[derive(Debug, ThisError)]
@@ -103,45 +102,35 @@ impl Recipe {
     }
 }
 
-/// A running server.
+/// A server that starts, or one that serves: the process and its log.
 #[derive(Debug)]
-pub struct Cairnd {
+pub struct Starting {
     recipe: Recipe,
     child: Child,
-    endpoint: String,
+    /// Where in the log this process begins.
+    log_from: u64,
 }
 
-impl Cairnd {
-    /// Starts a server on a free loopback port and waits until it answers.
-    ///
-    /// # Errors
-    /// Any [`CairndError`]; the child is gone then.
-    pub async fn start(recipe: Recipe) -> Result<Self, CairndError> {
-        let mut cairnd = Self::spawn(recipe)?;
-        match timeout(START_TIMEOUT, cairnd.serving()).await {
-            Ok(serving) => serving.map(|()| cairnd),
-            Err(_) => Err(CairndError::NotServing { log: end_of(&cairnd.recipe.log()) }),
-        }
-    }
-
+impl Starting {
     /// Starts a server on a free loopback port and does not wait for it.
     ///
     /// # Errors
     /// [`CairndError::Io`].
     pub fn spawn(recipe: Recipe) -> Result<Self, CairndError> {
-        let endpoint = free_address().map_err(io_at("find a free port", &recipe.folder))?;
         fs::create_dir_all(&recipe.folder).map_err(io_at("make the data folder", &recipe.folder))?;
         let log_path = recipe.log();
-        let log =
-            File::options().create(true).append(true).open(&log_path).map_err(io_at("open the log", &log_path))?;
-        let log_too = log.try_clone().map_err(io_at("open the log", &log_path))?;
+        let open_log = || File::options().create(true).append(true).open(&log_path);
+        let (log, log_too) =
+            open_log().and_then(|log| Ok((log.try_clone()?, log))).map_err(io_at("open the log", &log_path))?;
+        let log_from = log.metadata().map_err(io_at("open the log", &log_path))?.len();
         let mut command = Command::new(&recipe.binary);
         // The settings are those of the recipe, whatever the environment says.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CAIRN_")) {
             command.env_remove(name);
         }
         let child = command
-            .args(["--listen", &endpoint])
+            // The log has to say the address, as text.
+            .args(["--listen", "127.0.0.1:0", "--log-level", "info", "--set", "log.format=text"])
             .arg("--data-dir")
             .arg(&recipe.folder)
             .args(recipe.settings.iter().flat_map(|setting| ["--set", setting.as_str()]))
@@ -151,32 +140,22 @@ impl Cairnd {
             .kill_on_drop(true)
             .spawn()
             .map_err(io_at("start cairnd", &recipe.binary))?;
-        Ok(Self { recipe, child, endpoint })
+        Ok(Self { recipe, child, log_from })
     }
 
-    /// Waits until the server answers a call or ends.
-    async fn serving(&mut self) -> Result<(), CairndError> {
+    /// Waits until the server says that it serves, and where; or ends.
+    async fn serving(&mut self) -> Result<SocketAddr, CairndError> {
+        let log_path = self.recipe.log();
         loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(CairndError::Ended { status, log: end_of(&self.recipe.log()) });
+            let status = self.child.try_wait().ok().flatten();
+            let log = fs::read(&log_path).map_err(io_at("read the log", &log_path))?;
+            let said = log.get(usize::try_from(self.log_from).unwrap_or(usize::MAX)..).unwrap_or_default();
+            match (address_said_in(&String::from_utf8_lossy(said)), status) {
+                (Some(address), None) => return Ok(address),
+                (_, Some(status)) => return Err(CairndError::Ended { status, log: end_of(&log_path) }),
+                (None, None) => sleep(LOOK_GAP).await,
             }
-            if let Ok(client) = Client::connect(ClientOptions::new(&self.endpoint)).await
-                && client.stats().await.is_ok()
-            {
-                return Ok(());
-            }
-            sleep(ATTEMPT_GAP).await;
         }
-    }
-
-    /// Where it listens, as `host:port`.
-    pub fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
-
-    /// Its process id, while it runs.
-    pub fn pid(&self) -> Option<u32> {
-        self.child.id()
     }
 
     /// Ends it with SIGKILL, as a crash would, and waits until it is gone.
@@ -187,23 +166,66 @@ impl Cairnd {
         self.child.kill().await.map_err(io_at("kill cairnd", &self.recipe.binary))?;
         Ok(self.recipe.clone())
     }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Cairnd {
+    process: Starting,
+    endpoint: String,
+}
+
+impl Cairnd {
+    /// Starts a server on a free loopback port and waits until it serves.
+    ///
+    /// # Errors
+    /// Any [`CairndError`]; the child is gone then.
+    pub async fn start(recipe: Recipe) -> Result<Self, CairndError> {
+        let mut process = Starting::spawn(recipe)?;
+        match timeout(START_TIMEOUT, process.serving()).await {
+            Ok(serving) => serving.map(|address| Self { process, endpoint: address.to_string() }),
+            Err(_) => Err(CairndError::NotServing { log: end_of(&process.recipe.log()) }),
+        }
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Its process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.child.id()
+    }
+
+    /// Ends it with SIGKILL, as a crash would, and waits until it is gone.
+    ///
+    /// # Errors
+    /// [`CairndError::Io`] if the kernel refuses.
+    pub async fn kill(self) -> Result<Recipe, CairndError> {
+        self.process.kill().await
+    }
 
     /// Asks it to stop with SIGTERM and waits until it has.
     ///
     /// # Errors
     /// [`CairndError::Io`] if it does not stop in time; it is killed then.
-    pub async fn stop(mut self) -> Result<ExitStatus, CairndError> {
-        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    pub async fn stop(self) -> Result<ExitStatus, CairndError> {
+        let mut process = self.process;
+        let child = &mut process.child;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             let sent = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            sent.map_err(|e| io_at("stop cairnd", &self.recipe.binary)(e.into()))?;
+            sent.map_err(|e| io_at("stop cairnd", &process.recipe.binary)(e.into()))?;
         }
-        let ended = timeout(STOP_TIMEOUT, self.child.wait()).await;
-        ended.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(io_at("stop cairnd", &self.recipe.binary))
+        let ended = timeout(STOP_TIMEOUT, child.wait()).await;
+        ended
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(io_at("stop cairnd", &process.recipe.binary))
     }
 }
 
-impl Drop for Cairnd {
+impl Drop for Starting {
     /// Kills, and waits until it is gone, so that whoever removes the folder next finds nobody writing there.
     fn drop(&mut self) {
         let clock = SystemClock::start();
@@ -220,9 +242,11 @@ fn io_at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CairndE
     move |source| CairndError::Io { action, path, source }
 }
 
-/// An address on the loopback interface that nobody listens on. Another process could take it first; the start would then fail and say so.
-fn free_address() -> io::Result<String> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string())
+/// The address that a log says the server serves on. A line is not looked at before it is whole.
+fn address_said_in(log: &str) -> Option<SocketAddr> {
+    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    let line = whole.lines().find(|line| line.contains(": serving "))?;
+    line.split_ascii_whitespace().find_map(|word| word.strip_prefix("address="))?.parse().ok()
 }
 
 /// The last lines of a log, on one line.
@@ -233,5 +257,18 @@ fn end_of(log: &Path) -> String {
         "it said nothing".to_owned()
     } else {
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_taken_from_a_line_that_is_whole() {
+        let line = "2026-01-01T00:00:00Z  INFO cairn_server::server: serving address=127.0.0.1:7420 metrics_address=127.0.0.1:1 data=x";
+        assert_eq!(address_said_in(line), None);
+        assert_eq!(address_said_in(&format!("something\n{line}\n")), Some(SocketAddr::from(([127, 0, 0, 1], 7420))));
+        assert_eq!(address_said_in("cairnd: the settings are refused\n"), None);
     }
 }

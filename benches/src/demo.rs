@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use cairn_client::{Client, ClientOptions};
 use cairn_core::Durability;
+use cairn_testkit::dice::Dice;
 
 use crate::cairnd::{Cairnd, Recipe, temporary_folder};
-use crate::dice::Dice;
 use crate::error::Result;
 use crate::kill::{BusyLoad, PutChain, Verdict, verify};
 use crate::load::{Load, Source};

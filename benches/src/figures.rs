@@ -75,7 +75,7 @@ pub fn write_json(figures: &[Figure], path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(path, crate::rigs::json_lines(figures)?)
+    fs::write(path, cairn_testkit::rigs::json_lines(figures)?)
 }
 
 /// # Errors

@@ -15,7 +15,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::dice::Dice;
+use cairn_testkit::dice::Dice;
+
 use crate::trace::{PAGE_TOKENS, Request};
 
 /// Mean time between new sessions: about 7,100 an hour.

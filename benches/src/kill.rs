@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_core::{Clock, Durability, SystemClock};
+use cairn_testkit::dice::Dice;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::cairnd::{Cairnd, Recipe};
-use crate::dice::Dice;
+use crate::cairnd::{Cairnd, Recipe, Starting};
 use crate::error::{BenchError, Result};
 use crate::sizes::Sizes;
 use crate::store::Store;
@@ -140,7 +140,7 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
         }
         cairnd = Cairnd::start(recipe).await?;
         let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
-        let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(index(dice.below(chains.len() as u64))));
+        let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.place(chains.len())));
         let verdict = verify(&store, put.iter().chain(older)).await?;
         run.failures += u64::from(!verdict.is_good());
         chains.extend(put);
@@ -155,7 +155,7 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
 
 /// Kills the server at a random moment of its start.
 async fn kill_in_recovery(recipe: Recipe, dice: &mut Dice) -> Result<Recipe> {
-    let cairnd = Cairnd::spawn(recipe)?;
+    let cairnd = Starting::spawn(recipe)?;
     sleep(Duration::from_micros(dice.below(100_000))).await;
     Ok(cairnd.kill().await?)
 }
@@ -250,10 +250,6 @@ pub async fn verify<'a>(store: &Store, chains: impl IntoIterator<Item = &'a PutC
         });
     }
     Ok(verdict)
-}
-
-fn index(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

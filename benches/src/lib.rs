@@ -11,7 +11,6 @@
 
 pub mod cairnd;
 pub mod demo;
-pub mod dice;
 pub mod error;
 pub mod figures;
 pub mod generator;
@@ -20,7 +19,6 @@ pub mod load;
 pub mod machine;
 pub mod progress;
 pub mod replay;
-pub mod rigs;
 pub mod sizes;
 pub mod speed;
 pub mod store;

@@ -9,7 +9,6 @@ use cairn_bench::cairnd::{Cairnd, Recipe, temporary_folder};
 use cairn_bench::error::{BenchError, Result};
 use cairn_bench::load::{Load, Source};
 use cairn_bench::replay::{Plan, Report, replay};
-use cairn_bench::sizes::Sizes;
 use cairn_bench::{demo, figures, kill, progress, speed};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,9 +54,9 @@ async fn run(command: Command) -> Result<()> {
 async fn run_replay(args: &ReplayArgs) -> Result<()> {
     let source = match &args.origin.trace {
         Some(path) => Source::Trace(path.clone()),
-        None => Source::Generated { seed: args.seed },
+        None => Source::Generated { seed: args.run.seed },
     };
-    let requests_max = args.requests.unwrap_or(u64::MAX).min(args.origin.generate.unwrap_or(u64::MAX));
+    let requests_max = args.run.requests.unwrap_or(u64::MAX).min(args.origin.generate.unwrap_or(u64::MAX));
     let load = Load::plan(source, requests_max)?;
     let report = match &args.server {
         Some(endpoint) => replay_against(args, &load, endpoint).await?,
@@ -77,8 +76,8 @@ async fn run_replay(args: &ReplayArgs) -> Result<()> {
 
 async fn replay_against(args: &ReplayArgs, load: &Load, endpoint: &str) -> Result<Report> {
     let plan = Plan {
-        concurrency: args.concurrency,
-        page_bytes: args.page_bytes.0,
+        concurrency: args.run.concurrency,
+        page_bytes: args.run.page_bytes.0,
         durability: args.durability.into(),
         salt: args.salt,
     };
@@ -91,8 +90,7 @@ async fn replay_against(args: &ReplayArgs, load: &Load, endpoint: &str) -> Resul
 async fn replay_against_own(args: &ReplayArgs, load: &Load) -> Result<Report> {
     let temporary = temporary_folder()?;
     let folder = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
-    let sizes = Sizes { page_bytes: args.page_bytes.0, dram_pages: args.dram_pages, ssd_pages: args.ssd_pages };
-    let mut settings = sizes.settings();
+    let mut settings = args.run.sizes().settings();
     settings.extend(args.set.iter().cloned());
     let cairnd = Cairnd::start(Recipe::beside_this_program(&folder, settings)?).await?;
     let report = replay_against(args, load, cairnd.endpoint()).await?;
@@ -102,9 +100,10 @@ async fn replay_against_own(args: &ReplayArgs, load: &Load) -> Result<Report> {
 
 async fn run_demo(args: DemoArgs) -> Result<()> {
     let trace = args.trace.or_else(|| std::env::var_os("CAIRN_TRACE").map(Into::into));
-    let sizes = Sizes { page_bytes: args.page_bytes.0, dram_pages: args.dram_pages, ssd_pages: args.ssd_pages };
-    let requests_max = args.requests.unwrap_or(u64::MAX);
-    demo::run(&demo::Demo { trace, requests_max, concurrency: args.concurrency, sizes, seed: args.seed }).await
+    let run = args.run;
+    let requests_max = run.requests.unwrap_or(u64::MAX);
+    let demo = demo::Demo { trace, requests_max, concurrency: run.concurrency, sizes: run.sizes(), seed: run.seed };
+    demo::run(&demo).await
 }
 
 async fn run_speed(args: &SpeedArgs) -> Result<()> {

@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use cairn_bench::cairnd::{Cairnd, Recipe};
-use cairn_bench::dice::Dice;
 use cairn_bench::error::BenchError;
 use cairn_bench::kill::{self, BusyLoad};
-use cairn_bench::rigs::{self, RigRun};
 use cairn_bench::sizes::Sizes;
 use cairn_bench::store::Store;
+use cairn_testkit::dice::Dice;
+use cairn_testkit::rigs::{self, RigRun};
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable)

@@ -74,12 +74,22 @@ pub enum Health {
     Unknown,
 }
 
+/// The namespaces that a server knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceList {
+    /// Those that fit in one answer.
+    pub namespaces: Vec<NamespaceSummary>,
+    /// How many more there are.
+    pub omitted: u64,
+}
+
 /// A namespace, as the server lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamespaceSummary {
     /// Its id.
     pub id: NamespaceId,
-    /// Its identity; `None` if the server knows the namespace only from pages that it found on disk.
+    /// Its identity, as it came: complete, its ranges not checked. `None` if the server knows the namespace only from pages that it found
+    /// on disk.
     pub identity: Option<Identity>,
     /// Bytes of one page.
     pub page_bytes: u64,
@@ -124,13 +134,14 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::stats`].
-    pub async fn namespaces(&self) -> Result<Vec<NamespaceSummary>> {
+    pub async fn namespaces(&self) -> Result<NamespaceList> {
         let budget = self.budget("list_namespaces", None);
         let listed = repeated(&budget, self.options().retries_max, passing, || async {
             self.answer(self.admin_calls().list_namespaces(v1::ListNamespacesRequest {}).await)
         })
         .await?;
-        Ok(listed.namespaces.into_iter().map(NamespaceSummary::from_wire).collect::<Result<_, _>>()?)
+        let namespaces = listed.namespaces.into_iter().map(NamespaceSummary::from_wire).collect::<Result<_, _>>()?;
+        Ok(NamespaceList { namespaces, omitted: listed.omitted })
     }
 
     /// Drops every page of a namespace from every tier, and returns how many there were. Durable when it returns. Not repeated.

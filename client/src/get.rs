@@ -175,8 +175,8 @@ impl Namespace {
             cursor: Cursor::new(first_page, end, self.page_bytes()),
             page_tokens: self.page_tokens(),
             runs: Vec::new(),
-            // The server plans to send pages only if those before them are there.
-            good_pages_max: if plan.pages > 0 { end } else { 0 },
+            // The caller vouches for the pages before the first one sent.
+            good_pages_max: end.min(chain_pages),
             stop: None,
         })
     }
@@ -236,7 +236,6 @@ impl Reading {
 
     /// How it ended.
     pub(crate) fn report(self) -> GetReport {
-        // Whether the pages before the first one sent are there, only the server knows.
         let good_pages = self.cursor.page().min(self.good_pages_max);
         GetReport {
             good_pages,
@@ -250,11 +249,13 @@ impl Reading {
         self.good_pages_max = pages(done.good_pages);
         match v1::StopReason::word(done.stop) {
             Ok(reason) => {
+                let answers = self.answers.take();
+                // Before the wait: whoever drops this future must still find how the get ended.
+                self.stop(GetStop::Server(reason));
                 // Read to the very end, so that the call is closed and not cancelled.
-                if let Some(mut answers) = self.answers.take() {
+                if let Some(mut answers) = answers {
                     let _ = self.budget.watch(async { Ok(answers.message().await) }).await;
                 }
-                self.stop(GetStop::Server(reason));
             }
             Err(refused) => self.stop(GetStop::Broken(Fault::refused(CALL)(refused).into())),
         }

@@ -80,7 +80,7 @@ mod namespace;
 mod options;
 mod put;
 
-pub use admin::{BootId, Health, NamespaceSummary};
+pub use admin::{BootId, Health, NamespaceList, NamespaceSummary};
 pub use cairn_core::{Error, ErrorKind, Result};
 pub use cairn_proto::v1::StatsResponse;
 pub use chain::Chain;

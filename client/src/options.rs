@@ -63,7 +63,8 @@ impl Default for PutOptions {
 /// Choices of one [`crate::Namespace::get_prefix`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GetOptions {
-    /// Pages at the start of the chain that the caller has already; reading starts after them.
+    /// Pages at the start of the chain that the caller has already and vouches for: the server does not look at them, and reading starts
+    /// after them.
     pub first_page: usize,
     /// As in [`MatchOptions::request_tokens`]; pages that can not be used are not read.
     pub request_tokens: Option<u64>,

@@ -83,6 +83,21 @@ async fn a_server_that_hangs_does_not_hang_its_client() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_has_fallen_silent_ends_its_calls_before_their_time() {
+    // Takes the connection and never says a word, as a machine that has lost its power.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = ClientOptions {
+        timeout: Duration::from_secs(60),
+        retries_max: 0,
+        ..ClientOptions::new(silent.local_addr().unwrap().to_string())
+    };
+    let client = Client::connect(options).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(kind(client.stats().await), ErrorKind::Unavailable);
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_server_is_told_the_time_that_is_left_and_no_more_than_it_allows() {
     let (fake, namespace) = Fake::opened().await;
     let chain = chain(&namespace, 1);

@@ -113,11 +113,14 @@ async fn pages_that_the_caller_has_are_not_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prefix_that_ends_before_the_first_page_asked_for_is_that_short() {
+async fn pages_that_the_caller_vouches_for_count_as_good_whether_the_server_has_them_or_not() {
     let (_fake, namespace, chain) = holding(2).await;
-    let options = GetOptions { first_page: 4, ..Default::default() };
-    let report = namespace.get_prefix(&chain, options).await.unwrap().end().await;
-    assert_eq!((report.good_pages, report.good_tokens), (2, 8));
+    for (first_page, good_pages) in [(4, 4), (7, 6)] {
+        let options = GetOptions { first_page, ..Default::default() };
+        let report = namespace.get_prefix(&chain, options).await.unwrap().end().await;
+        assert_eq!((report.good_pages, report.good_tokens), (good_pages, 4 * good_pages as u64));
+        assert!(matches!(report.stop, GetStop::Server(_)), "{report:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +177,9 @@ async fn a_dropped_wait_for_a_page_loses_nothing() {
             Err(_) => tokio::task::yield_now().await,
         }
     }
-    assert_eq!((come, pages.end().await.good_pages), (6, 6));
+    let report = pages.end().await;
+    assert_eq!((come, report.good_pages), (6, 6));
+    assert!(matches!(report.stop, GetStop::Server(StopReason::EndOfChain)), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

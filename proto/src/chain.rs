@@ -1,13 +1,17 @@
-//! Chains: tokens or packed keys on the wire, page keys inside. Limits are checked before anything is allocated for the keys.
+//! Chains: packed tokens or packed keys on the wire, page keys inside. What is packed stays a slice of the message that it came in, and
+//! limits are checked before anything is allocated for the keys.
 
-use bytes::BytesMut;
-use cairn_core::{KeyScheme, NamespaceId, PageInputs, PageKey, chain_from_engine_hashes, chain_from_tokens};
+use bytes::{BufMut, BytesMut};
+use cairn_core::{ChainFault, KeyScheme, NamespaceId, PageInputs, PageKey, chain_from_engine_hashes};
 
 use crate::Refused;
 use crate::v1;
 use crate::v1::chain::Of;
 
 const CHAIN_KEY_BYTES: usize = 32;
+const TOKEN_BYTES: usize = 4;
+/// Longest digest of a page's extra inputs.
+const INPUT_BYTES_MAX: usize = 256;
 
 /// Takes a namespace id.
 ///
@@ -48,18 +52,64 @@ fn token_keys(
     if *scheme != KeyScheme::Tokens {
         return Err(Refused::TokensForEngineHashes);
     }
-    let pages = chain.tokens.len().checked_div(page_tokens as usize).unwrap_or(0);
+    let (tokens, rest) = chain.tokens.as_chunks::<TOKEN_BYTES>();
+    if !rest.is_empty() {
+        let bytes = chain.tokens.len();
+        return Err(Refused::Packing { field: "chain.tokens.tokens", bytes, item_bytes: TOKEN_BYTES });
+    }
+    let page_tokens = page_tokens as usize;
+    let pages = tokens.len().checked_div(page_tokens).unwrap_or(0);
     within(pages, pages_max)?;
-    within(chain.inputs.len(), pages_max)?;
-    let inputs: Vec<PageInputs> = chain
-        .inputs
-        .iter()
-        .map(|input| PageInputs {
-            page: usize::try_from(input.page).unwrap_or(usize::MAX),
-            digest: input.digest.clone(),
-        })
-        .collect();
-    Ok(chain_from_tokens(id, &chain.tokens, page_tokens, &inputs)?)
+    let mut keys: Vec<PageKey> = Vec::with_capacity(pages);
+    let mut inputs = &chain.inputs[..];
+    // The tokens of one page at a time are unpacked.
+    let mut unpacked = Vec::new();
+    for (page, packed) in tokens.chunks_exact(page_tokens.max(1)).take(pages).enumerate() {
+        unpacked.clear();
+        unpacked.extend(packed.iter().map(|token| u32::from_le_bytes(*token)));
+        let extra = take_input(&mut inputs, page)?;
+        keys.push(PageKey::of_tokens(id, keys.last(), &unpacked, extra));
+    }
+    match first_input(inputs)? {
+        None => Ok(keys),
+        // Beyond the chain, or behind one that should have come after it.
+        Some(left) => Err(ChainFault::Inputs { page: left.page }.into()),
+    }
+}
+
+/// One page's extra inputs, at the start of packed ones.
+struct Input<'a> {
+    page: usize,
+    digest: &'a [u8],
+    /// What follows it.
+    rest: &'a [u8],
+}
+
+fn first_input(packed: &[u8]) -> Result<Option<Input<'_>>, Refused> {
+    if packed.is_empty() {
+        return Ok(None);
+    }
+    let read = || {
+        let (page, rest) = packed.split_first_chunk()?;
+        let (digest_bytes, rest) = rest.split_first_chunk()?;
+        let (digest, rest) = rest.split_at_checked(u16::from_le_bytes(*digest_bytes).into())?;
+        Some(Input { page: u32::from_le_bytes(*page) as usize, digest, rest })
+    };
+    read().map(Some).ok_or(Refused::InputsCutOff { bytes: packed.len() })
+}
+
+/// Takes the inputs of `page` if they come next; there are none otherwise.
+fn take_input<'a>(packed: &mut &'a [u8], page: usize) -> Result<&'a [u8], Refused> {
+    match first_input(packed)? {
+        Some(input) if input.page == page => {
+            if input.digest.len() > INPUT_BYTES_MAX {
+                return Err(ChainFault::Inputs { page }.into());
+            }
+            *packed = input.rest;
+            Ok(input.digest)
+        }
+        _ => Ok(&[]),
+    }
 }
 
 fn packed_keys(
@@ -73,7 +123,7 @@ fn packed_keys(
         return Ok(Vec::new());
     }
     if key_bytes == 0 || !chain.packed.len().is_multiple_of(key_bytes) {
-        return Err(Refused::Packing { bytes: chain.packed.len(), key_bytes: chain.key_bytes });
+        return Err(Refused::Packing { field: "chain.keys.packed", bytes: chain.packed.len(), item_bytes: key_bytes });
     }
     within(chain.packed.len() / key_bytes, pages_max)?;
     let each = chain.packed.chunks_exact(key_bytes);
@@ -113,4 +163,22 @@ pub fn key_chain(keys: &[PageKey]) -> v1::Chain {
     }
     let keys = v1::KeyChain { packed: packed.freeze(), key_bytes: 32 };
     v1::Chain { of: Some(Of::Keys(keys)) }
+}
+
+/// A chain message of tokens and of extra inputs, which are in ascending order of page.
+///
+/// # Errors
+/// [`Refused::Chain`] if the inputs of a page can not be packed: their digest is too long, or the page is beyond any chain.
+pub fn token_chain(tokens: &[u32], inputs: &[PageInputs]) -> Result<v1::Chain, Refused> {
+    let mut packed = BytesMut::with_capacity(tokens.len() * TOKEN_BYTES);
+    tokens.iter().for_each(|token| packed.put_u32_le(*token));
+    let mut packed_inputs = BytesMut::new();
+    for PageInputs { page, digest } in inputs {
+        let refused = |_| ChainFault::Inputs { page: *page };
+        packed_inputs.put_u32_le(u32::try_from(*page).map_err(refused)?);
+        packed_inputs.put_u16_le(u16::try_from(digest.len()).map_err(refused)?);
+        packed_inputs.put_slice(digest);
+    }
+    let tokens = v1::TokenChain { tokens: packed.freeze(), inputs: packed_inputs.freeze() };
+    Ok(v1::Chain { of: Some(Of::Tokens(tokens)) })
 }

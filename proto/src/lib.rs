@@ -12,7 +12,7 @@ mod outcome;
 mod refused;
 pub mod status;
 
-pub use chain::{chain_keys, key_chain, namespace_id};
+pub use chain::{chain_keys, key_chain, namespace_id, token_chain};
 pub use refused::Refused;
 
 /// Messages, clients and servers of `cairn.v1`.

@@ -28,13 +28,21 @@ pub enum Refused {
         /// The only length that is taken.
         expected: usize,
     },
-    /// The packed keys are not a whole number of keys.
-    #[error("packed keys are not a whole number of keys bytes={bytes} key_bytes={key_bytes}")]
+    /// A packed field is not a whole number of its items.
+    #[error("a packed field is not a whole number of its items field={field} bytes={bytes} item_bytes={item_bytes}")]
     Packing {
-        /// Length of the packed keys.
+        /// The field.
+        field: &'static str,
+        /// Its length.
         bytes: usize,
-        /// Length of one key, as the message says.
-        key_bytes: u32,
+        /// Length of one item.
+        item_bytes: usize,
+    },
+    /// The packed extra inputs end in the middle of one.
+    #[error("the extra inputs end in the middle of one field=chain.tokens.inputs bytes={bytes}")]
+    InputsCutOff {
+        /// Bytes of what should be one more.
+        bytes: usize,
     },
     /// The chain has more pages than the server takes.
     #[error("the chain is too long pages={pages} chain_pages_max={pages_max}")]

@@ -46,7 +46,7 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
         /// What was found.
-        found: &'static str,
+        found: String,
     },
     /// It can not be written.
     #[error("the data folder can not be written path={}", path.display())]
@@ -153,11 +153,13 @@ fn check_format(path: &Path) -> Result<bool, FolderError> {
     })
 }
 
+/// False, for a folder that holds nothing but what a first start that was cut short may have left, or a file system's own.
 fn check_empty(path: &Path) -> Result<bool, FolderError> {
-    for found in ["directory", "ssd", "secret"] {
-        let entry = path.join(found);
-        if entry.try_exists().map_err(failed("look into the data folder", &entry))? {
-            return Err(FolderError::NoFormat { path: path.to_owned(), found });
+    let look = || failed("look into the data folder", path);
+    for entry in fs::read_dir(path).map_err(look())? {
+        let name = entry.map_err(look())?.file_name();
+        if !["LOCK", "FORMAT.new", "lost+found"].iter().any(|ours| name == *ours) {
+            return Err(FolderError::NoFormat { path: path.to_owned(), found: name.to_string_lossy().into_owned() });
         }
     }
     Ok(false)

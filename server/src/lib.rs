@@ -1,7 +1,7 @@
 //! The server: `cairnd` as a library.
 //!
-//! A call comes in through [the connections](connections) (bounded), passes [the door](door) before its bytes are decoded (bounded; who,
-//! until when, counted), and is served by one file of [`calls`], which speaks to the engine and answers. [`config`] is read once, before
+//! A call comes in through [the connections](connections) (bounded), passes [the door](door) before its bytes are decoded (bounded in
+//! number and bytes; who, until when, counted), and is served by one file of [`calls`], which speaks to the engine and answers. [`config`] is read once, before
 //! anything starts; [the data folder](data_folder) is taken by one server at a time; [`http`] shows metrics and health.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod config;
 mod connections;
 pub mod data_folder;
 mod door;
+mod doorway;
 mod http;
 pub mod log;
 mod outlet;
@@ -17,5 +18,6 @@ mod process;
 mod server;
 mod storage;
 
+pub use cairn_engine::Closed;
 pub use server::{Running, Server, StartError};
 pub use storage::StorageError;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cairn_server::config::{Flags, Settings, doc, load};
 use cairn_server::data_folder::FolderError;
-use cairn_server::{Running, Server, StartError, StorageError, log};
+use cairn_server::{Closed, Running, Server, StartError, StorageError, log};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -16,7 +16,7 @@ const EXIT_CONFIG: u8 = 2;
 const EXIT_IN_USE: u8 = 3;
 /// The data folder has a format that this version does not know.
 const EXIT_FORMAT: u8 = 4;
-/// A second signal cut the stopping short.
+/// The stop was cut short, by a second signal or because the storage did not close in time.
 const EXIT_CUT_SHORT: u8 = 5;
 
 fn main() -> ExitCode {
@@ -70,7 +70,10 @@ async fn run(settings: Settings) -> ExitCode {
 
 async fn stop(running: Running, grace: std::time::Duration, term: &mut Signal, interrupt: &mut Signal) -> ExitCode {
     tokio::select! {
-        () = running.stop(grace) => ExitCode::SUCCESS,
+        closed = running.stop(grace) => match closed {
+            Closed::Orderly => ExitCode::SUCCESS,
+            Closed::Abandoned => ExitCode::from(EXIT_CUT_SHORT),
+        },
         () = either(term, interrupt) => {
             tracing::warn!("a second signal: stopping at once");
             ExitCode::from(EXIT_CUT_SHORT)

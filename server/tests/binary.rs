@@ -3,21 +3,15 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 fn cairnd(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cairnd"));
-    command.env_clear().arg("--data-dir").arg(folder).args([
-        "--listen",
-        "127.0.0.1:0",
-        "--dram",
-        "8MiB",
-        "--ssd",
-        "8MiB",
-    ]);
+    command.env_clear().arg("--data-dir").arg(folder).args(["--listen", "127.0.0.1:0", "--dram", "8MiB"]);
     let small = [
+        "ssd.bytes=8MiB",
         "server.metrics_listen=127.0.0.1:0",
         "dram.arena_bytes=4MiB",
         "ssd.region_bytes=4MiB",
@@ -39,16 +33,16 @@ impl Drop for Serving {
     }
 }
 
-/// Starts a server and reads its log until it serves.
-fn serving(folder: &Path) -> (Serving, impl Read) {
-    let mut child = Serving(cairnd(folder).stderr(Stdio::piped()).spawn().unwrap());
+/// Starts a server and reads its log until it serves; also returns the line that says so.
+fn serving(command: &mut Command) -> (Serving, BufReader<ChildStderr>, String) {
+    let mut child = Serving(command.stderr(Stdio::piped()).spawn().unwrap());
     let mut log = BufReader::new(child.0.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("serving") {
         line.clear();
         assert!(log.read_line(&mut line).unwrap() > 0, "the server ended before it served");
     }
-    (child, log)
+    (child, log, line)
 }
 
 fn error(output: &Output) -> String {
@@ -66,13 +60,16 @@ fn settings_are_checked_and_printed_without_starting() {
     let refused = cairnd(&data).args(["--set", "dram.byts=1"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(error(&refused).contains("did you mean dram.bytes?"));
+    let small = cairnd(&data).args(["--ssd", "4MiB", "--check-config"]).output().unwrap();
+    assert_eq!(small.status.code(), Some(2));
+    assert!(error(&small).contains("ssd.bytes = 4MiB is too small"), "{}", error(&small));
     assert!(!data.exists());
 }
 
 #[test]
 fn a_second_server_on_a_folder_is_refused_and_sigterm_stops_the_first() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut first, mut log) = serving(folder.path());
+    let (mut first, mut log, _) = serving(&mut cairnd(folder.path()));
     let second = cairnd(folder.path()).args(["--log-level", "error"]).output().unwrap();
     assert_eq!(second.status.code(), Some(3));
     assert!(error(&second).contains("in use by another server"), "{}", error(&second));
@@ -81,6 +78,24 @@ fn a_second_server_on_a_folder_is_refused_and_sigterm_stops_the_first() {
     let mut rest = String::new();
     log.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("stopped"), "{rest}");
+}
+
+#[test]
+fn a_json_log_is_one_object_a_line_with_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, mut log, line) = serving(cairnd(folder.path()).args(["--set", "log.format=json"]));
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((said["level"].as_str(), said["fields"]["message"].as_str()), (Some("INFO"), Some("serving")));
+    let address: std::net::SocketAddr = said["fields"]["address"].as_str().unwrap().parse().unwrap();
+    std::net::TcpStream::connect(address).unwrap();
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    for line in rest.lines() {
+        let said: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert!(said["fields"]["message"].is_string(), "{line}");
+    }
 }
 
 #[test]

@@ -90,6 +90,17 @@ fn a_write_budget_comes_from_drive_writes_or_from_bytes_and_years() {
 }
 
 #[test]
+fn sizes_that_can_not_hold_what_they_must_are_refused() {
+    let flags = |ssd: &str| Flags { ssd: Some(ssd.into()), ..Flags::default() };
+    let refused = line(load(&flags("64MiB"), []));
+    assert!(refused.contains("ssd.bytes = 64MiB is too small") && refused.contains("at least 65600KiB"), "{refused}");
+    load(&flags("65600KiB"), []).unwrap();
+    assert!(line(with_set("limits.part_bytes_max=5MiB")).contains("limits.message_bytes_max = 5MiB is too small"));
+    assert!(line(with_set("limits.chain_pages_max=90000")).contains("limits.chain_pages_max keys of 64B"));
+    assert!(line(with_set("limits.request_bytes_max=4MiB")).contains("must be at most limits.request_bytes_max"));
+}
+
+#[test]
 fn an_address_that_others_can_reach_is_refused_unless_it_is_allowed() {
     for address in ["0.0.0.0:7420", "10.1.2.3:7420", "[::]:7420"] {
         assert!(line(with_set(&format!("server.listen={address}"))).contains("insecure_routable"));

@@ -39,13 +39,19 @@ fn a_folder_of_an_unknown_format_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_folder_with_tiers_but_no_format_is_refused_and_untouched() {
+fn a_folder_of_something_else_is_refused_and_untouched() {
+    for name in ["ssd", "photo.jpg"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(name), "somebody's").unwrap();
+        let before = contents(folder.path());
+        let error = DataFolder::open(folder.path(), &OsEntropy).unwrap_err();
+        assert!(matches!(&error, FolderError::NoFormat { found, .. } if found == name), "{error}");
+        assert_eq!(contents(folder.path()), before);
+    }
+    // What a file system makes by itself is in nobody's way.
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("ssd")).unwrap();
-    let before = contents(folder.path());
-    let error = DataFolder::open(folder.path(), &OsEntropy).unwrap_err();
-    assert!(matches!(error, FolderError::NoFormat { found: "ssd", .. }), "{error}");
-    assert_eq!(contents(folder.path()), before);
+    fs::create_dir(folder.path().join("lost+found")).unwrap();
+    DataFolder::open(folder.path(), &OsEntropy).unwrap();
 }
 
 #[test]

@@ -210,10 +210,10 @@ async fn a_put_whose_client_falls_silent_ends_at_its_deadline_and_says_so() {
     let mut house = House::open().await;
     let namespace = house.namespace(&identity(4096)).await;
     let keys = keys(&namespace, 2);
+    house.put(begin(&namespace, &keys[..1], MEMORY), all_parts(1, 4096)).await.unwrap();
     let (send, receive) = mpsc::channel(4);
     let begin = v1::PutBegin { timeout_ms: 100, ..begin(&namespace, &keys, MEMORY) };
     send.send(put_step(PutStep::Begin(begin))).await.unwrap();
-    send.send(put_step(PutStep::Part(parts(0, &page(0, 4096), 4096)[0].clone()))).await.unwrap();
     let mut answers = house.cairn.put_prefix(ReceiverStream::new(receive)).await.unwrap().into_inner();
     let mut all = Vec::new();
     while let Some(answer) = answers.message().await.unwrap() {
@@ -225,7 +225,7 @@ async fn a_put_whose_client_falls_silent_ends_at_its_deadline_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_get_whose_client_does_not_read_ends_at_its_deadline_holds_nothing_and_tells_the_length_it_sent() {
+async fn a_get_whose_client_does_not_read_ends_at_its_deadline_lets_go_of_its_pages_and_tells_the_length_it_sent() {
     let mut house = House::open().await;
     let bytes = 1 << 20;
     let namespace = house.namespace(&identity(bytes)).await;
@@ -235,6 +235,8 @@ async fn a_get_whose_client_does_not_read_ends_at_its_deadline_holds_nothing_and
     let request = v1::GetPrefixRequest { timeout_ms: 200, ..get(&namespace, &keys) };
     let mut steps = house.cairn.get_prefix(request).await.unwrap().into_inner();
     house.until("the get has ended", |stats| stats.traffic.as_ref().unwrap().gets == 1).await;
+    // It keeps the place that its answer costs until that has been read.
+    assert!(house.http("/metrics").await.contains("cairn_calls_in_flight 1"));
     let mut sealed = 0;
     loop {
         match steps.message().await.unwrap().expect("a last message").step.unwrap() {
@@ -247,4 +249,6 @@ async fn a_get_whose_client_does_not_read_ends_at_its_deadline_holds_nothing_and
             }
         }
     }
+    assert!(steps.message().await.unwrap().is_none());
+    assert!(house.http("/metrics").await.contains("cairn_calls_in_flight 0"));
 }

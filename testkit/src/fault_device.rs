@@ -13,6 +13,8 @@ use cairn_core::{Entropy, Result};
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::Mutex;
 
+use crate::dice::Dice;
+
 const SECTOR_BYTES: usize = 512;
 
 /// What the next operation of its kind does instead of succeeding.
@@ -188,7 +190,7 @@ fn torn(state: &State, dice: &mut Dice) -> Vec<u8> {
     let mut image = state.durable.clone();
     let mut order: Vec<_> = (0..state.unsynced.len()).collect();
     for last in (1..order.len()).rev() {
-        order.swap(last, dice.below(last as u64 + 1));
+        order.swap(last, dice.place(last + 1));
     }
     for write in order {
         let (at, bytes) = &state.unsynced[write];
@@ -283,31 +285,6 @@ fn refused(operation: &'static str, at: u64, bytes: u64) -> DeviceError {
 
 fn index(at: u64) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX)
-}
-
-/// Seeded chance: the same seed, the same rolls.
-#[derive(Debug, Clone)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// Dice that roll as `seed` says.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// 64 random bits (SplitMix64).
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `sides`, which is not 0.
-    pub fn below(&mut self, sides: u64) -> usize {
-        index(self.roll() % sides)
-    }
 }
 
 /// Seeded randomness behind the seam of the house. Not fit for secrets.

@@ -2,5 +2,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod dice;
 pub mod fault_device;
+pub mod fuzz;
 pub mod payload;
+pub mod recorder;
+pub mod rigs;
+pub mod trials;

@@ -83,7 +83,8 @@ fn hashes(text: &str) -> Result<Vec<Vec<u8>>, Failure> {
         .collect()
 }
 
-fn unhex(word: &str) -> Option<Vec<u8>> {
+/// The bytes that are written as hex; `None` if they are not.
+pub(crate) fn unhex(word: &str) -> Option<Vec<u8>> {
     let nibbles: Vec<u8> =
         word.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
     let (pairs, rest) = nibbles.as_chunks::<2>();

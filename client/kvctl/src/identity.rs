@@ -15,15 +15,22 @@ const INPUT_BYTES_MAX: u64 = 256 << 20;
 /// Reads a file; `-` is standard input. A leading `@` does no harm.
 pub(crate) fn read_input(file: &str) -> Result<String, Failure> {
     let name = file.strip_prefix('@').unwrap_or(file);
-    let read = |from: &mut dyn Read| {
-        let mut text = String::new();
-        from.take(INPUT_BYTES_MAX).read_to_string(&mut text).map(|_| text)
-    };
     let text = match name {
-        "-" => read(&mut std::io::stdin().lock()),
-        path => std::fs::File::open(path).and_then(|mut opened| read(&mut opened)),
+        "-" => read_whole(std::io::stdin().lock(), INPUT_BYTES_MAX),
+        path => std::fs::File::open(path).and_then(|opened| read_whole(opened, INPUT_BYTES_MAX)),
     };
     text.map_err(|e| Failure::usage(format!("can not read {name}: {e}")))
+}
+
+/// All that `from` has, refused if that is more than `bytes_max`: half of a list of tokens would name another prefix.
+fn read_whole(from: impl Read, bytes_max: u64) -> std::io::Result<String> {
+    let mut text = String::new();
+    let read_bytes = from.take(bytes_max + 1).read_to_string(&mut text)? as u64;
+    if read_bytes > bytes_max {
+        let text = format!("it has more than {bytes_max} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(text)
 }
 
 /// Reads an identity that is complete and in range.
@@ -147,6 +154,12 @@ mod tests {
         let mut fields = as_object(&template());
         edit(&mut fields);
         parse(&Value::Object(fields).to_string()).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn input_is_read_whole_or_refused() {
+        assert_eq!(read_whole(&b"1,2,3"[..], 5).unwrap(), "1,2,3");
+        assert!(read_whole(&b"1,2,34"[..], 5).unwrap_err().to_string().contains("more than 5 bytes"));
     }
 
     #[test]

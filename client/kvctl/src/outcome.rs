@@ -29,11 +29,11 @@ impl Code {
 
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Invalid | ErrorKind::Unauthenticated | ErrorKind::Denied => Self::Usage,
+            ErrorKind::Invalid | ErrorKind::Unauthenticated | ErrorKind::Denied | ErrorKind::Fenced => Self::Usage,
             ErrorKind::Unavailable | ErrorKind::Overloaded { .. } => Self::Unreachable,
             ErrorKind::Deadline => Self::Deadline,
             ErrorKind::NoSpace => Self::Short,
-            ErrorKind::Fenced | ErrorKind::Internal | _ => Self::Server,
+            ErrorKind::Internal | _ => Self::Server,
         }
     }
 }
@@ -72,8 +72,22 @@ fn hint_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::Unavailable => Some("start it with `cairnd`, or name another with --server or CAIRN_SERVER"),
         ErrorKind::Overloaded { .. } => Some("the server is at a limit; try again later, or see `kvctl stats`"),
         ErrorKind::Deadline => Some("give it more time with --timeout, or see `kvctl ping`"),
-        ErrorKind::Fenced => Some("the server does not know the namespace; see `kvctl namespaces`"),
+        ErrorKind::Fenced => Some(
+            "the server no longer knows this namespace; see `kvctl namespaces`, or run the command again to open it",
+        ),
         ErrorKind::Internal => Some("the server's log has more"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_gone_is_not_the_servers_failure() {
+        let failure = Failure::from(Error::new(ErrorKind::Fenced, "gone"));
+        assert_eq!(failure.code, Code::Usage);
+        assert!(failure.hint.unwrap().contains("kvctl namespaces"));
     }
 }

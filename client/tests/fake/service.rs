@@ -55,11 +55,13 @@ impl Fake {
         self.with(|state| keys.iter().map_while(|key| state.pages.get(key).cloned()).collect())
     }
 
+    /// Sends pages from `first` on, the prefix before which the caller vouches for.
     async fn send_pages(&self, pages: Vec<Bytes>, first: usize, chain_pages: usize, out: Said<v1::GetPrefixResponse>) {
         let slip = self.with(|state| state.slip);
-        let good_pages = pages.len();
-        for (i, page) in pages.into_iter().enumerate().skip(first) {
-            let slip = slip.filter(|(after, _)| *after == i - first).map(|(_, slip)| slip);
+        let good_pages = first + pages.len();
+        for (sent, page) in pages.into_iter().enumerate() {
+            let i = first + sent;
+            let slip = slip.filter(|(after, _)| *after == sent).map(|(_, slip)| slip);
             match slip {
                 Some(Slip::Hang) => std::future::pending().await,
                 Some(Slip::Cut) => {
@@ -75,6 +77,8 @@ impl Fake {
         let stop = v1::StopReason::number(stop);
         let done = v1::GetDone { good_pages: good_pages as u64, good_tokens: 0, stop };
         say(&out, GetStep::Done(done)).await;
+        // The end comes a moment after the last word.
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
     async fn take_pages(
@@ -222,9 +226,9 @@ impl v1::cairn_server::Cairn for Fake {
         self.with(|state| state.max_tokens.push(request.max_tokens));
         self.knows(&request.namespace_id)?;
         let keys = Self::keys(request.chain);
-        let pages = self.prefix(&keys);
-        let first = usize::try_from(request.first_page).unwrap();
-        let planned = pages.len().saturating_sub(first) as u64;
+        let first = usize::try_from(request.first_page).unwrap().min(keys.len());
+        let pages = self.prefix(&keys[first..]);
+        let planned = pages.len() as u64;
         let (out, answers) = mpsc::channel(4);
         let plan = v1::GetPlan { pages: planned, page_bytes: PAGE_BYTES as u64, runs: Vec::new() };
         say(&out, GetStep::Plan(plan)).await;

@@ -1,15 +1,23 @@
 //! The Admin service: what the server is, holds and has done; clearing.
 
+use std::sync::Arc;
+
 use cairn_core::metrics::{Call, Family, Label};
 use cairn_core::{Error, ErrorKind, Result, StopReason, Tier};
 use cairn_engine::{BudgetStats, EngineStats, NamespaceSummary};
 use cairn_proto::v1;
 use cairn_proto::v1::admin_server::Admin;
 use prometheus::IntCounter;
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::House;
 use crate::door::Visit;
+
+/// Longest list of namespaces: the most that gRPC clients take unless they are told otherwise, less what goes around it.
+const LIST_BYTES_MAX: usize = (4 << 20) - 64;
+/// What goes around one namespace in the list: its tag and its length.
+const INFO_EXTRA_BYTES: usize = 8;
 
 #[tonic::async_trait]
 impl Admin for House {
@@ -25,9 +33,8 @@ impl Admin for House {
         mut request: Request<v1::ListNamespacesRequest>,
     ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
         let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
-        let namespaces = self.rooms.engine.namespaces(visit.principal()).into_iter().map(namespace_info).collect();
-        visit.answer();
-        Ok(Response::new(v1::ListNamespacesResponse { namespaces }))
+        let listed = self.listed(&visit).await;
+        visit.end(listed.map(Response::new))
     }
 
     async fn clear(&self, mut request: Request<v1::ClearRequest>) -> Result<Response<v1::ClearResponse>, Status> {
@@ -38,6 +45,14 @@ impl Admin for House {
 }
 
 impl House {
+    async fn listed(&self, visit: &Visit) -> Result<v1::ListNamespacesResponse> {
+        let deadline = visit.deadline(0)?;
+        let (engine, principal) = (Arc::clone(&self.rooms.engine), visit.principal().clone());
+        // Walks every entry.
+        let counting = move || list(engine.namespaces(&principal));
+        visit.blocking(deadline, "the namespaces were not counted in time", counting).await
+    }
+
     async fn cleared(&self, visit: &Visit, request: &v1::ClearRequest) -> Result<u64> {
         let deadline = visit.deadline(0)?;
         let namespace = self.namespace(visit, &request.namespace_id)?;
@@ -155,6 +170,22 @@ fn counts<L: Label>(family: &Family<L, IntCounter>) -> Vec<v1::Count> {
     family.iter().map(count).filter(|count| count.count > 0).collect()
 }
 
+/// As many namespaces as fit in an answer, and how many do not.
+fn list(summaries: Vec<NamespaceSummary>) -> v1::ListNamespacesResponse {
+    let mut answer = v1::ListNamespacesResponse::default();
+    let mut bytes = 0;
+    for summary in summaries {
+        let info = namespace_info(summary);
+        bytes += info.encoded_len() + INFO_EXTRA_BYTES;
+        if bytes <= LIST_BYTES_MAX {
+            answer.namespaces.push(info);
+        } else {
+            answer.omitted += 1;
+        }
+    }
+    answer
+}
+
 fn namespace_info(summary: NamespaceSummary) -> v1::NamespaceInfo {
     v1::NamespaceInfo {
         namespace_id: summary.id.as_bytes().to_vec(),
@@ -162,5 +193,44 @@ fn namespace_info(summary: NamespaceSummary) -> v1::NamespaceInfo {
         identity: Some(v1::Identity::from(&summary.identity)),
         dram_pages: summary.dram_pages,
         ssd_pages: summary.ssd_pages,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cairn_core::{Declared, Heads, Identity, KeyScheme, LayerRange, NamespaceId, StateKind};
+
+    use super::*;
+
+    fn summary() -> NamespaceSummary {
+        let long = || "x".repeat(500);
+        let identity = Identity {
+            model: long(),
+            model_revision: long(),
+            adapter: Declared::None,
+            positions: Declared::Is(long()),
+            kind: StateKind::Attention,
+            dtype: long(),
+            layout: long(),
+            layout_version: long(),
+            page_tokens: 16,
+            page_bytes: 4096,
+            layers: LayerRange { first: 0, count: 1, of: 1 },
+            heads: Heads::Replicated,
+            quantisation: Declared::None,
+            cache_salt: Declared::None,
+            keys: KeyScheme::Tokens,
+        };
+        NamespaceSummary { id: NamespaceId::from_bytes([7; 32]), identity, dram_pages: u64::MAX, ssd_pages: u64::MAX }
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_for_clients_is_cut_and_says_so() {
+        let few = list(vec![summary(); 3]);
+        assert_eq!((few.namespaces.len(), few.omitted), (3, 0));
+        let many = list(vec![summary(); 4096]);
+        assert_eq!(many.namespaces.len() as u64 + many.omitted, 4096);
+        assert!(many.omitted > 0);
+        assert!((4_000_000..=4 << 20).contains(&many.encoded_len()), "{}", many.encoded_len());
     }
 }

@@ -1,8 +1,9 @@
 //! GetPrefix: pages out of the engine, in parts, through a short queue, to the client.
 //!
 //! A part is a slice of the verified page itself; no bytes are copied here. The one copy on this path is tonic's own, into the buffer that
-//! a message is encoded in. A slow client holds the parts in the queue (and the frames they lie in) and nothing more; when the deadline
-//! passes, it is told the length that it has got and holds nothing.
+//! a message is encoded in. A slow client holds the parts in the queue (and the frames they lie in) and one part on its way through
+//! tonic. When the deadline passes, the get ends and lets go of every page; the client is told the length that it has got, when it reads
+//! that far. Until then, or until its connection ends, it holds that one part and the call's place.
 
 use std::sync::Arc;
 

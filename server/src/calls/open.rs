@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use cairn_core::metrics::Call;
-use cairn_core::{Error, ErrorKind, Identity, Principal, Result};
+use cairn_core::{Identity, Result};
 use cairn_engine::Namespace;
 use cairn_proto::{Refused, v1};
 use tonic::{Request, Status};
 
 use super::House;
+use crate::door::Visit;
 
 impl House {
     pub(super) async fn serve_open(
@@ -16,16 +17,17 @@ impl House {
         mut request: Request<v1::OpenNamespaceRequest>,
     ) -> Result<v1::OpenNamespaceResponse, Status> {
         let visit = self.rooms.door.receive(&mut request, Call::OpenNamespace)?;
-        let opened = self.open(visit.principal().clone(), request.into_inner()).await;
+        let opened = self.open(&visit, request.into_inner()).await;
         visit.end(opened.map(|namespace| self.opened(&namespace)))
     }
 
-    async fn open(&self, principal: Principal, request: v1::OpenNamespaceRequest) -> Result<Arc<Namespace>> {
+    async fn open(&self, visit: &Visit, request: v1::OpenNamespaceRequest) -> Result<Arc<Namespace>> {
+        let deadline = visit.deadline(0)?;
         let identity = Identity::try_from(request.identity.ok_or(Refused::Missing("identity"))?)?;
-        let engine = Arc::clone(&self.rooms.engine);
+        let (engine, principal) = (Arc::clone(&self.rooms.engine), visit.principal().clone());
         // The first opening writes to the directory and waits for the disk.
-        let opening = tokio::task::spawn_blocking(move || engine.open_namespace(&principal, &identity));
-        opening.await.map_err(|e| Error::new(ErrorKind::Internal, "open a namespace").caused_by(e))?
+        let opening = move || engine.open_namespace(&principal, &identity);
+        visit.blocking(deadline, "the namespace was not opened in time; open it again", opening).await?
     }
 
     fn opened(&self, namespace: &Namespace) -> v1::OpenNamespaceResponse {

@@ -8,9 +8,9 @@ use cairn_core::metrics::Call;
 use cairn_core::{Checksum, Deadline, Durability, Error, ErrorKind, PageOutcome, Result};
 use cairn_engine::{Put, PutReport};
 use cairn_pool::PageBufMut;
-use cairn_proto::v1;
 use cairn_proto::v1::put_prefix_request::Step as Incoming;
 use cairn_proto::v1::put_prefix_response::Step;
+use cairn_proto::{status, v1};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::House;
@@ -273,9 +273,11 @@ impl Answers<'_> {
     }
 }
 
-/// A message that can not be taken is the client's mistake; anything else that ends its stream early means that it is gone.
+/// A message that can not be taken is the client's mistake, one too many the door's refusal; anything else that ends its stream early
+/// means that it is gone.
 fn broken_off(status: &Status) -> Broken {
     match status.code() {
+        Code::ResourceExhausted => Broken::Refused(status::from_status(status)),
         Code::Internal | Code::OutOfRange | Code::InvalidArgument => Broken::Refused(Error::invalid(status.message())),
         _ => Broken::Gone,
     }

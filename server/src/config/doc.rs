@@ -16,7 +16,13 @@ refused wherever it stands. `cairnd --print-config` prints the settings in effec
 Sizes: `4096`, `64MiB`, `1.5GB`. Durations: `250ms`, `10s`, `5m`, `2h`.
 
 `cairnd` exits with 0 after an orderly stop, 2 if the configuration is refused, 3 if another server uses the data folder, 4 if the
-folder has a format that this version does not know, 5 if a second signal cut the stop short, and 1 for anything else.
+folder has a format that this version does not know, 5 if the stop was cut short, by a second signal or because the storage did not close
+in time, and 1 for anything else.
+
+Memory besides the pool, at its worst, all of it bounded by `[limits]`: `request_bytes_max` for requests that are being received;
+`stream_window_bytes` for each put that waits for page memory; 1 MiB for each call whose client does not read its answer; and about 200
+bytes for each page of the chain of each call in flight. With the defaults: 512 MiB, 64 x 4 MiB, 256 x 1 MiB, and 256 x 12 MiB if every
+call brings a chain of 65,536 pages; where clients are not trusted, lower `calls_max` and `chain_pages_max` first.
 
 ";
 

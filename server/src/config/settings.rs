@@ -10,6 +10,13 @@ use thiserror::Error as ThisError;
 
 use super::value::{LogFormat, LogLevel, Value};
 
+/// Bytes of an SSD file before its first region.
+const SSD_FRONT_BYTES: u64 = 64 << 10;
+/// Bytes of a message around a part or a chain.
+const MESSAGE_EXTRA_BYTES: u64 = 4 << 10;
+/// Longest key on the wire.
+const KEY_BYTES_MAX: u64 = 64;
+
 /// One key, as the documentation shows it.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -81,6 +88,18 @@ pub enum SettingsFault {
         other: &'static str,
         /// The value of that.
         other_value: String,
+    },
+    /// A size that does not hold what it must.
+    #[error("{name} = {value} is too small: it must hold {holds}, at least {needed}")]
+    TooSmall {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        value: ByteSize,
+        /// The least that would do.
+        needed: ByteSize,
+        /// What it must hold.
+        holds: &'static str,
     },
     /// A size that does not end on a boundary.
     #[error("{name} = {value} is not a multiple of {unit}")]
@@ -244,10 +263,12 @@ settings! {
             "A million tokens in pages of 16.";
         part_bytes_max: ByteSize = "4MiB" in "4KiB" to "64MiB", "Most page bytes in one part of a put.",
             "Parts of 1 MiB are fastest here; four times that is tolerated.";
-        message_bytes_max: ByteSize = "16MiB" in "64KiB" to "256MiB", "Largest message that is decoded.",
-            "A chain of 65,536 keys of 64 bytes is 4 MiB, a million tokens up to 5 MiB.";
+        message_bytes_max: ByteSize = "5MiB" in "64KiB" to "256MiB", "Largest message that is decoded.",
+            "A part, a chain of 65,536 keys of 64 bytes and a chain of a million tokens are 4 MiB each.";
+        request_bytes_max: ByteSize = "512MiB" in "64KiB" to "1TiB", "Bytes of requests received at once; a call that needs more is told to come back.",
+            "Every put that is let in with the largest messages, and 38 calls with the largest chains beside them.";
         calls_max: u64 = "256" in "1" to "65536", "Calls served at once; one more is told to come back.",
-            "Far beyond what two sockets of engines keep in flight, and bounds what waiting costs.";
+            "Far beyond what two sockets of engines keep in flight. A call counts until its answer has left.";
         puts_max: u64 = "64" in "1" to "65536", "Puts served at once; one more is told to come back.",
             "A put holds the frame of the page that it is filling.";
         connections_max: u64 = "256" in "1" to "65536", "Connections; one more is closed at once.",
@@ -259,7 +280,7 @@ settings! {
         stream_window_bytes: ByteSize = "4MiB" in "64KiB" to "256MiB", "Bytes in flight to the server on one call (HTTP/2 stream window).",
             "Four parts: a put is not held back by the round trip.";
         connection_window_bytes: ByteSize = "16MiB" in "64KiB" to "1GiB", "Bytes in flight to the server on one connection.",
-            "Four calls with full windows; with connections_max it bounds what clients can make the server buffer.";
+            "Four calls with full windows.";
         namespaces_max: u64 = "4096" in "1" to "1048576", "Most namespaces.",
             "Models times ranks times adapters; each costs about a kilobyte.";
         timeout_default: Span = "30s" in "1ms" to "1h", "Time of a call that does not say.",
@@ -296,17 +317,14 @@ impl Settings {
         even("dram.arena_bytes", self.dram.arena_bytes)?;
         even("ssd.region_bytes", self.ssd.region_bytes)?;
         at_most(("dram.arena_bytes", self.dram.arena_bytes), ("dram.bytes", self.dram.bytes))?;
-        at_most(("ssd.region_bytes", self.ssd.region_bytes), ("ssd.bytes", self.ssd.bytes))?;
+        self.one_region_fits()?;
         at_most(("limits.page_bytes_max", self.limits.page_bytes_max), ("dram.arena_bytes", self.dram.arena_bytes))?;
         at_most(("limits.page_bytes_max", self.limits.page_bytes_max), ("ssd.region_bytes", self.ssd.region_bytes))?;
         at_most(
             ("limits.timeout_default", self.limits.timeout_default),
             ("limits.timeout_max", self.limits.timeout_max),
         )?;
-        at_most(
-            ("limits.part_bytes_max", self.limits.part_bytes_max),
-            ("limits.message_bytes_max", self.limits.message_bytes_max),
-        )?;
+        self.messages_fit()?;
         if self.endurance.dwpd.0 > 0 && self.endurance.tbw.0 > 0 {
             return Err(SettingsFault::Conflict {
                 name: "endurance.tbw",
@@ -337,6 +355,22 @@ impl Settings {
             .any(|address| !address.ip().to_canonical().is_loopback())
     }
 
+    fn one_region_fits(&self) -> Result<(), SettingsFault> {
+        let needed = ByteSize(self.ssd.region_bytes.0.saturating_add(SSD_FRONT_BYTES));
+        at_least(("ssd.bytes", self.ssd.bytes), needed, "ssd.region_bytes and the 64KiB before the first region")
+    }
+
+    /// A part and a chain of the largest size can be sent, and a message received.
+    fn messages_fit(&self) -> Result<(), SettingsFault> {
+        let limits = &self.limits;
+        let message = ("limits.message_bytes_max", limits.message_bytes_max);
+        let with_extra = |bytes: u64| ByteSize(bytes.saturating_add(MESSAGE_EXTRA_BYTES));
+        at_least(message, with_extra(limits.part_bytes_max.0), "limits.part_bytes_max and 4KiB around it")?;
+        let chain_bytes = limits.chain_pages_max.saturating_mul(KEY_BYTES_MAX);
+        at_least(message, with_extra(chain_bytes), "limits.chain_pages_max keys of 64B and 4KiB around them")?;
+        at_most(message, ("limits.request_bytes_max", limits.request_bytes_max))
+    }
+
     fn only_loopback(&self, name: &'static str, address: SocketAddr) -> Result<(), SettingsFault> {
         if address.ip().to_canonical().is_loopback() || self.server.insecure_routable {
             Ok(())
@@ -363,6 +397,14 @@ fn at_most<T: Value + PartialOrd>(small: (&'static str, T), large: (&'static str
         other: large.0,
         other_value: large.1.text(),
     })
+}
+
+fn at_least(
+    (name, value): (&'static str, ByteSize),
+    needed: ByteSize,
+    holds: &'static str,
+) -> Result<(), SettingsFault> {
+    if value >= needed { Ok(()) } else { Err(SettingsFault::TooSmall { name, value, needed, holds }) }
 }
 
 fn unknown(name: &str) -> SettingsFault {

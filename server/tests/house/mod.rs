@@ -1,6 +1,7 @@
 //! A server in this process and a plain gRPC client to it.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -139,12 +140,17 @@ impl House {
 
     /// The body of a page of the metrics port.
     pub async fn http(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.running.metrics_address()).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        text
+        http_get(self.running.metrics_address(), path).await
     }
+}
+
+/// The answer to a plain HTTP request.
+pub async fn http_get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
 }
 
 pub fn put_step(step: PutStep) -> v1::PutPrefixRequest {

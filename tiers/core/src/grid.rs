@@ -118,6 +118,11 @@ impl<C: Copy + Eq + Hash> Grid<C> {
         self.regions.iter().map(|region| u64::from(region.slots - region.free.count)).sum()
     }
 
+    /// Slots taken in `region`.
+    pub fn taken_in(&self, region: u32) -> u32 {
+        self.regions.get(region as usize).map_or(0, |region| region.slots - region.free.count)
+    }
+
     /// Free slots that a taker of `class` could have without anything being evicted; counting stops at `enough`.
     pub fn available(&self, class: C, slot_bytes: u64, enough: u64) -> u64 {
         let open = self.open.get(&class).into_iter().flatten();

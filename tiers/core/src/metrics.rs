@@ -47,6 +47,13 @@ labels! {
         /// Any call of the Admin service.
         Admin = "admin",
     }
+    /// A port of the server.
+    Port "port" {
+        /// The gRPC API.
+        Api = "api",
+        /// Metrics and health.
+        Metrics = "metrics",
+    }
     /// How a call ended.
     Ending "ending" {
         /// With an answer; a miss is one.
@@ -73,6 +80,8 @@ labels! {
         QueueFull = "queue_full",
         /// The page before it is not on the SSD.
         ParentMissing = "parent_missing",
+        /// It had been dropped before its turn came.
+        Gone = "gone",
         /// No slot could be freed.
         NoSpace = "no_space",
         /// The SSD is quarantined for writes.
@@ -272,6 +281,8 @@ metrics! {
     calls_answered: IntCounter[Call], "cairn_calls_total", "calls", "Calls that ended, by call.";
     call_endings: IntCounter[Ending], "cairn_call_endings_total", "calls", "Calls that ended, by how they ended.";
     calls_in_flight: IntGauge, "cairn_calls_in_flight", "calls", "Calls being served now.";
+    connections: IntGauge[Port], "cairn_connections", "connections", "Open connections, by port.";
+    connections_refused: IntCounter[Port], "cairn_connections_refused_total", "connections", "Connections closed at once because the port was at its limit.";
     match_seconds: Histogram, "cairn_match_seconds", "seconds", "Time to match a chain, inside the server.";
     get_seconds: Histogram, "cairn_get_seconds", "seconds", "Time of a GetPrefix call, to its last byte handed over.";
     get_pages: IntCounter[Tier], "cairn_get_pages_total", "pages", "Pages served by GetPrefix, by the tier they were found in.";

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cairn_core::{Grid, Place, SlotId};
+use cairn_testkit::trials::Rig;
 use proptest::prelude::*;
 
 type Small = Grid<(u8, u64)>;
@@ -221,55 +222,92 @@ impl Model {
     }
 }
 
+/// Takes one step with both, and compares everything that can be asked.
+fn take_step(grid: &mut Small, model: &mut Model, step: Step) {
+    match step {
+        Step::Take(class) => {
+            let class = class as usize;
+            let possible = model.takeable(class);
+            let place = take(grid, CLASSES[class]);
+            assert_eq!(place.is_some(), !possible.is_empty());
+            if let Some(Place { slot, opened }) = place {
+                let at = (slot.region, slot.slot);
+                assert!(possible.contains(&at));
+                assert_eq!(opened, model.class(at.0).is_none());
+                model.taken.insert(at, class);
+            }
+        }
+        Step::Claim(class, slot) => {
+            let (class, at) = (class as usize, (slot.region, slot.slot));
+            let possible = model.claimable(at, class);
+            assert_eq!(grid.claim(slot, CLASSES[class], CLASSES[class].1), possible);
+            if possible {
+                model.taken.insert(at, class);
+            }
+        }
+        Step::GiveBack(nth) => {
+            if let Some(at) = model.taken.keys().copied().nth(nth % model.taken.len().max(1)) {
+                assert_eq!(grid.give_back(slot(at.0, at.1)), model.give_back(at));
+            }
+        }
+        Step::GiveBackAny(slot) => {
+            assert_eq!(grid.give_back(slot), model.give_back((slot.region, slot.slot)));
+        }
+        Step::Drain(region) => {
+            if model.class(region).is_some() {
+                model.draining.insert(region);
+            }
+            grid.drain(region);
+        }
+    }
+    assert_eq!(grid.taken(), model.taken.len() as u64);
+    for (class, kind) in CLASSES.iter().enumerate() {
+        assert_eq!(grid.available(*kind, kind.1, u64::MAX), model.takeable(class).len() as u64);
+    }
+    for region in 0..REGIONS_BYTES.len() as u32 {
+        assert_eq!(grid.class(region), model.class(region).map(|class| CLASSES[class]));
+    }
+}
+
 proptest! {
     #[test]
     fn the_grid_does_what_the_model_does(steps in prop::collection::vec(step(), 1..400)) {
         let mut grid = grid(&REGIONS_BYTES);
         let mut model = Model::default();
         for step in steps {
-            match step {
-                Step::Take(class) => {
-                    let class = class as usize;
-                    let possible = model.takeable(class);
-                    let place = take(&mut grid, CLASSES[class]);
-                    prop_assert_eq!(place.is_some(), !possible.is_empty());
-                    if let Some(Place { slot, opened }) = place {
-                        let at = (slot.region, slot.slot);
-                        prop_assert!(possible.contains(&at));
-                        prop_assert_eq!(opened, model.class(at.0).is_none());
-                        model.taken.insert(at, class);
-                    }
-                }
-                Step::Claim(class, slot) => {
-                    let (class, at) = (class as usize, (slot.region, slot.slot));
-                    let possible = model.claimable(at, class);
-                    prop_assert_eq!(grid.claim(slot, CLASSES[class], CLASSES[class].1), possible);
-                    if possible {
-                        model.taken.insert(at, class);
-                    }
-                }
-                Step::GiveBack(nth) => {
-                    if let Some(at) = model.taken.keys().copied().nth(nth % model.taken.len().max(1)) {
-                        prop_assert_eq!(grid.give_back(slot(at.0, at.1)), model.give_back(at));
-                    }
-                }
-                Step::GiveBackAny(slot) => {
-                    prop_assert_eq!(grid.give_back(slot), model.give_back((slot.region, slot.slot)));
-                }
-                Step::Drain(region) => {
-                    if model.class(region).is_some() {
-                        model.draining.insert(region);
-                    }
-                    grid.drain(region);
-                }
-            }
-            prop_assert_eq!(grid.taken(), model.taken.len() as u64);
-            for (class, kind) in CLASSES.iter().enumerate() {
-                prop_assert_eq!(grid.available(*kind, kind.1, u64::MAX), model.takeable(class).len() as u64);
-            }
-            for region in 0..REGIONS_BYTES.len() as u32 {
-                prop_assert_eq!(grid.class(region), model.class(region).map(|class| CLASSES[class]));
-            }
+            take_step(&mut grid, &mut model, step);
         }
     }
+}
+
+/// The same from seeds, very often.
+#[test]
+fn a_grid_does_what_the_model_does_over_any_sequence() {
+    let rig = Rig {
+        name: "R4 grid sequences",
+        target: "-p cairn-core --test grid -- --nocapture a_grid_does",
+        trials: 10_000,
+        nightly: 500_000,
+        each: 1,
+    };
+    rig.run(
+        || (),
+        |(), _, dice| {
+            let mut grid = grid(&REGIONS_BYTES);
+            let mut model = Model::default();
+            for _ in 0..1 + dice.place(200) {
+                let class = dice.place(CLASSES.len()) as u8;
+                let slot = slot(dice.place(6) as u32, dice.place(80) as u32);
+                let step = match dice.place(20) {
+                    0..8 => Step::Take(class),
+                    8..10 => Step::Claim(class, slot),
+                    10..18 => Step::GiveBack(dice.place(1000)),
+                    18 => Step::GiveBackAny(slot),
+                    _ => Step::Drain(slot.region),
+                };
+                take_step(&mut grid, &mut model, step);
+            }
+            Ok(())
+        },
+    );
 }

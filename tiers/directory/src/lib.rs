@@ -17,6 +17,8 @@ mod directory;
 mod error;
 mod index;
 mod memory;
+#[cfg(feature = "testkit")]
+pub mod parsers;
 mod record;
 mod rocks;
 

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cairn_core::{PageKey, SlotId};
 use cairn_directory::{Index, NamespaceNo};
 use cairn_policy::PageId;
+use cairn_testkit::dice::Dice;
+use cairn_testkit::trials::Rig;
 use proptest::prelude::*;
 
 const ENTRIES_MAX: usize = 12;
@@ -217,4 +219,46 @@ proptest! {
             compare(&index, &model);
         }
     }
+}
+
+fn roll_step(dice: &mut Dice) -> Step {
+    let name = |dice: &mut Dice| (u32::from(dice.place(2) == 1), u8::try_from(dice.place(usize::from(KEYS))).unwrap());
+    let (one, other) = (name(dice), name(dice));
+    let before = (one.0, one.1.saturating_sub(1));
+    // A key's position mostly follows from the key, so that parents mostly fit.
+    let position = u32::from(one.1) % POSITIONS;
+    match dice.place(20) {
+        0..6 => Step::Insert { name: one, position, parent: (position > 0 && dice.place(2) == 0).then_some(before) },
+        6..8 => Step::Insert { name: one, position: u32::from(other.1) % POSITIONS, parent: Some(other) },
+        8..11 => Step::Link { name: one, parent: before },
+        11 => Step::Link { name: one, parent: other },
+        12..15 => Step::Remove(one),
+        15..17 => Step::SetDram(one, (dice.place(2) == 0).then_some(7)),
+        17..19 => Step::SetSsd(one, (dice.place(2) == 0).then_some(9)),
+        _ => Step::Walk { namespace: one.0, chain: (0..dice.place(40)).map(|_| name(dice).1).collect() },
+    }
+}
+
+/// The same from seeds, very often.
+#[test]
+fn an_index_answers_like_a_plain_map_after_any_sequence() {
+    let rig = Rig {
+        name: "R4 index sequences",
+        target: "-p cairn-directory --test index_model -- --nocapture an_index_answers",
+        trials: 5_000,
+        nightly: 500_000,
+        each: 1,
+    };
+    rig.run(
+        || (),
+        |(), _, dice| {
+            let mut index = Index::with_limit(u32::try_from(ENTRIES_MAX).unwrap());
+            let mut model = Model::default();
+            for _ in 0..=dice.place(60) {
+                take_step(&mut index, &mut model, roll_step(dice));
+                compare(&index, &model);
+            }
+            Ok(())
+        },
+    );
 }

@@ -11,13 +11,14 @@
 
 use std::collections::HashSet;
 
-use cairn_core::{Checksum, Generation, NamespaceId, PageKey, SlotId, Tier};
+use cairn_core::{Checksum, Generation, PageKey, SlotId, Tier};
 use cairn_directory::{Entry, Index, NamespaceNo};
 use cairn_policy::{EvictionPolicy, PageId, PrefixLru};
-use cairn_pool::{SealedPage, TenantNo};
+use cairn_pool::SealedPage;
 
-use crate::leaving::{Leaving, slot_in};
+use crate::leaving::{Leavers, Leaving, Regions, slot_in};
 use crate::residents::Residents;
+use crate::values::{Coming, Evicted, Left, OutOfOrder, PageName, Published, Shape, Wants};
 
 /// The state of all entries.
 #[derive(Debug)]
@@ -25,72 +26,14 @@ pub(crate) struct Catalogue {
     index: Index<SealedPage>,
     dram: TierState,
     ssd: TierState,
-    shapes: Vec<Shape>,
+    /// By the namespace's number.
+    shapes: Vec<Option<Shape>>,
 }
 
 #[derive(Debug)]
 struct TierState {
     policy: Box<dyn EvictionPolicy>,
     residents: Residents,
-}
-
-/// What the pages of a namespace look like: pages of one class can take each other's place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
-    pub(crate) id: NamespaceId,
-    /// `None` while nobody has opened it.
-    pub(crate) tenant: Option<TenantNo>,
-    pub(crate) page_bytes: u64,
-}
-
-impl Shape {
-    /// Bytes that a page takes in a tier, headers apart.
-    pub(crate) const fn frame_bytes(&self) -> u64 {
-        self.page_bytes.next_multiple_of(4096)
-    }
-}
-
-/// The key list contradicts what is known: the page at `page` belongs at another position or after another page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OutOfOrder {
-    pub(crate) page: usize,
-}
-
-/// A page's name and place in its chain.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageName {
-    pub(crate) namespace: NamespaceNo,
-    pub(crate) key: PageKey,
-    pub(crate) parent: Option<PageKey>,
-    pub(crate) position: u32,
-}
-
-/// What became of publishing a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Published {
-    Stored,
-    Present,
-    ParentMissing,
-}
-
-/// What a page that waits to be written needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wants {
-    Write,
-    /// It is on the SSD already.
-    Nothing,
-    /// The page before it is not on the SSD.
-    Parent,
-    /// It has left DRAM.
-    Gone,
-}
-
-/// A page that has left the SSD tier; its slot may be reused once the directory has forgotten it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Left {
-    pub(crate) namespace: NamespaceId,
-    pub(crate) key: PageKey,
-    pub(crate) slot: SlotId,
 }
 
 impl Catalogue {
@@ -103,9 +46,9 @@ impl Catalogue {
     pub(crate) fn set_shape(&mut self, no: NamespaceNo, shape: Shape) {
         let at = no.0 as usize;
         if at >= self.shapes.len() {
-            self.shapes.resize(at + 1, shape);
+            self.shapes.resize(at + 1, None);
         }
-        self.shapes[at] = shape;
+        self.shapes[at] = Some(shape);
     }
 
     /// The pages of `chain[first..]` that are in a tier, up to the first that is not.
@@ -115,28 +58,49 @@ impl Catalogue {
         chain: &[PageKey],
         first: usize,
     ) -> Result<Vec<PageId>, OutOfOrder> {
-        let mut found: Vec<PageId> = Vec::new();
-        for (page, key) in chain.iter().enumerate().skip(first) {
-            let Some((id, entry)) = self.index.find(namespace, key).and_then(|id| Some((id, self.index.get(id)?)))
-            else {
-                break;
-            };
+        let Some(asked) = chain.get(first..) else { return Ok(Vec::new()) };
+        let mut found = self.index.walk(namespace, asked);
+        let mut before = None;
+        for (at, id) in found.iter().enumerate() {
+            let page = first + at;
+            let Some(entry) = self.index.get(*id) else { continue };
             let in_order = entry.position as usize == page
-                && (page == first || entry.parent.is_none() || entry.parent == found.last().copied());
+                && (before.is_none() || entry.parent.is_none() || entry.parent == before);
             if !in_order {
                 return Err(OutOfOrder { page });
             }
-            if !entry.is_located() {
-                break;
-            }
-            found.push(id);
+            before = Some(*id);
         }
+        let located = found.iter().take_while(|id| self.index.get(**id).is_some_and(Entry::is_located)).count();
+        found.truncate(located);
         Ok(found)
+    }
+
+    /// Where the pages of a chain are, for a put: the entry of each, whether or not those before it are there.
+    pub(crate) fn find_each(
+        &self,
+        namespace: NamespaceNo,
+        chain: &[PageKey],
+    ) -> Result<Vec<Option<&Entry<SealedPage>>>, OutOfOrder> {
+        let mut before: Option<PageId> = None;
+        chain
+            .iter()
+            .enumerate()
+            .map(|(page, key)| {
+                let id = self.index.find(namespace, key);
+                let entry = id.and_then(|id| self.index.get(id));
+                let in_order = entry.is_none_or(|entry| {
+                    entry.position as usize == page && (entry.parent.is_none() || entry.parent == before)
+                });
+                before = id;
+                if in_order { Ok(entry) } else { Err(OutOfOrder { page }) }
+            })
+            .collect()
     }
 
     /// What the pages of a namespace look like.
     pub(crate) fn shape(&self, namespace: NamespaceNo) -> Option<&Shape> {
-        self.shapes.get(namespace.0 as usize)
+        self.shapes.get(namespace.0 as usize)?.as_ref()
     }
 
     /// The entry of a page that [`Catalogue::find`] has just returned, under the same lock.
@@ -175,7 +139,7 @@ impl Catalogue {
             return Published::ParentMissing;
         }
         if entry.is_located() {
-            return Published::Present;
+            return Published::Present(entry.dram.clone());
         }
         entry.checksum = page.checksum();
         self.place_in_dram(id, page);
@@ -194,35 +158,32 @@ impl Catalogue {
         }
     }
 
-    /// Whether a page that waits to be written should be; `parents_coming` are the keys that are written with it.
-    pub(crate) fn wants_on_ssd(&self, name: &PageName, parents_coming: &HashSet<PageKey>) -> Wants {
-        let Some(entry) = self.entry_of(name.namespace, &name.key).filter(|entry| entry.dram.is_some()) else {
-            return Wants::Gone;
-        };
+    /// Whether a page that waits to be written should be: it is the very page that the entry has in DRAM (after a clear or damage, another
+    /// put may have brought another one), and the page before it is on the SSD or among those that are `coming` with it.
+    pub(crate) fn wants_on_ssd(&self, name: &PageName, page: &SealedPage, coming: &Coming) -> Wants {
+        let entry = self.entry_of(name.namespace, &name.key).filter(|entry| is_page(entry, page));
+        let Some(entry) = entry else { return Wants::Gone };
         if entry.ssd.is_some() {
             return Wants::Nothing;
         }
         let parent_there = name.parent.is_none_or(|parent| {
-            parents_coming.contains(&parent)
+            coming.contains(&(name.namespace, parent))
                 || self.entry_of(name.namespace, &parent).is_some_and(|entry| entry.ssd.is_some())
         });
         if parent_there { Wants::Write } else { Wants::Parent }
     }
 
-    /// Makes the SSD location of a page visible: it has been written, has passed a barrier and is in the directory. False if the entry
-    /// is gone.
+    /// Makes the SSD location of `page` visible: it has been written, has passed a barrier and is in the directory. False if the entry is
+    /// gone, or has another page by now.
     pub(crate) fn publish_on_ssd(
         &mut self,
-        namespace: NamespaceNo,
-        key: &PageKey,
+        name: &PageName,
+        page: &SealedPage,
         slot: SlotId,
         generation: Generation,
     ) -> bool {
-        let Some(id) = self.index.find(namespace, key) else { return false };
-        let Some(entry) = self.index.get_mut(id) else { return false };
-        if !entry.is_located() {
-            return false;
-        }
+        let Some(id) = self.index.find(name.namespace, &name.key) else { return false };
+        let Some(entry) = self.index.get_mut(id).filter(|entry| is_page(entry, page)) else { return false };
         entry.ssd = Some(slot);
         entry.generation = generation;
         let parent = entry.parent;
@@ -262,25 +223,45 @@ impl Catalogue {
         }
     }
 
-    /// Frees page memory for a page of `shape`: one page of the same class, or all of an arena of another. The number of
-    /// pages that left; 0 if every page is in use.
-    pub(crate) fn evict_from_dram(&mut self, shape: &Shape) -> u64 {
-        self.evict(Tier::Dram, shape, &|_| false).len() as u64
-    }
-
-    /// Frees a slot for a page of `shape`: takes one page of the same class off the SSD, or all of a region of another. None, if every
-    /// page is held.
-    pub(crate) fn evict_from_ssd(&mut self, shape: &Shape, is_held: &dyn Fn(SlotId) -> bool) -> Vec<Left> {
-        self.evict(Tier::Ssd, shape, is_held)
-    }
-
-    /// Drops a page whose bytes on the SSD are damaged or gone; what the directory must forget, if it was still there.
-    pub(crate) fn drop_damaged_on_ssd(
+    /// Makes room in `tier` for a page of `shape`: one page of the same class leaves, or all of a region of another class. Nothing leaves
+    /// if everything is in use. `spared` does not go away by it.
+    pub(crate) fn evict(
         &mut self,
-        namespace: NamespaceNo,
-        key: &PageKey,
-        read: Generation,
-    ) -> Option<Left> {
+        tier: Tier,
+        shape: &Shape,
+        regions: &dyn Regions,
+        spared: Option<(NamespaceNo, PageKey)>,
+    ) -> Evicted {
+        // What is in the other tier too does not go away by leaving this one.
+        let spared = spared
+            .and_then(|(namespace, key)| self.index.find(namespace, &key))
+            .filter(|id| self.index.get(*id).is_some_and(|entry| !is_in(entry, other(tier))));
+        let state = match tier {
+            Tier::Dram => &mut self.dram,
+            Tier::Ssd => &mut self.ssd,
+        };
+        let leaving = Leaving { tier, index: &self.index, residents: &state.residents, shapes: &self.shapes, regions };
+        let mut refused_regions = HashSet::new();
+        let mut leavers = Leavers::default();
+        state.policy.victim(&mut |page| {
+            let with = (Some(page) != spared).then(|| leaving.with(page, shape, &mut refused_regions)).flatten();
+            let leaves = with.is_some();
+            leavers = with.unwrap_or_default();
+            leaves
+        });
+        if let Some(region) = leavers.emptied {
+            regions.drain(region);
+        }
+        let mut left = Vec::with_capacity(leavers.pages.len());
+        for id in leavers.pages {
+            left.extend(self.take_off(tier, id));
+            self.forget(id);
+        }
+        Evicted { left, emptied: leavers.emptied.is_some() }
+    }
+
+    /// Takes a page off the SSD whose bytes there are damaged, gone or unreadable; where it was, if it was still there.
+    pub(crate) fn drop_from_ssd(&mut self, namespace: NamespaceNo, key: &PageKey, read: Generation) -> Option<Left> {
         let id = self.index.find(namespace, key)?;
         self.index.get(id).filter(|entry| entry.ssd.is_some() && entry.generation == read)?;
         let left = self.take_off(Tier::Ssd, id);
@@ -311,6 +292,11 @@ impl Catalogue {
             self.forget(id);
         }
         (left, cleared)
+    }
+
+    /// Whether a page lies in this slot of the SSD.
+    pub(crate) fn is_on_ssd(&self, slot: SlotId) -> bool {
+        self.ssd.residents.holds(slot)
     }
 
     /// Pages in a tier.
@@ -377,7 +363,7 @@ impl Catalogue {
         let state = self.tier_mut(tier);
         state.residents.remove(slot);
         state.policy.remove(id);
-        Some(Left { namespace: self.shapes[namespace.0 as usize].id, key, slot })
+        Some(Left { namespace: self.shape(namespace)?.id, key, slot })
     }
 
     /// Settles an entry after a page was taken off: forgets it if nothing is left of it, or makes it a hole.
@@ -416,28 +402,17 @@ impl Catalogue {
             }
         }
     }
+}
 
-    fn evict(&mut self, tier: Tier, wanted: &Shape, is_held: &dyn Fn(SlotId) -> bool) -> Vec<Left> {
-        let state = match tier {
-            Tier::Dram => &mut self.dram,
-            Tier::Ssd => &mut self.ssd,
-        };
-        let leaving = Leaving { tier, index: &self.index, residents: &state.residents, shapes: &self.shapes, is_held };
-        let mut refused_regions = HashSet::new();
-        let mut pages = Vec::new();
-        state.policy.victim(&mut |page| match leaving.with(page, wanted, &mut refused_regions) {
-            Some(with) => {
-                pages = with;
-                true
-            }
-            None => false,
-        });
-        let mut left = Vec::with_capacity(pages.len());
-        for id in pages {
-            left.extend(self.take_off(tier, id));
-            self.forget(id);
-        }
-        left
+/// Whether `page` is the page that the entry has in DRAM: its frame is nobody else's while it is held.
+fn is_page(entry: &Entry<SealedPage>, page: &SealedPage) -> bool {
+    entry.dram.as_ref().is_some_and(|found| found.slot() == page.slot())
+}
+
+fn other(tier: Tier) -> Tier {
+    match tier {
+        Tier::Dram => Tier::Ssd,
+        Tier::Ssd => Tier::Dram,
     }
 }
 

@@ -15,13 +15,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
-use crate::catalogue::{Catalogue, Shape};
+use crate::catalogue::Catalogue;
 use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
 use crate::recovery::{Recovery, recover};
 use crate::settings::{Components, EngineSettings};
+use crate::values::Shape;
 use crate::write_queue::WriteQueue;
 use crate::writer;
 
@@ -34,10 +35,22 @@ pub struct Engine {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How an engine was closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// Nothing of it works any more.
+    Orderly,
+    /// The time was up: the writer may still be busy with the device and the directory, so nobody else may open them while this process
+    /// lives.
+    Abandoned,
+}
+
 /// What calls, loads and the writer share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: EngineSettings,
+    /// The largest page that an arena, a region and the settings allow.
+    pub(crate) page_bytes_max: u64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) secret: ServerSecret,
     pub(crate) metrics: Arc<Metrics>,
@@ -45,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) tier: Arc<SsdTier>,
     pub(crate) reads: ReadQueue<PageBufMut>,
     /// Places in the read queue; a load takes one before it submits.
-    pub(crate) read_places: Semaphore,
+    pub(crate) read_places: Arc<Semaphore>,
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) namespaces: Namespaces,
     pub(crate) catalogue: Mutex<Catalogue>,
@@ -67,7 +80,6 @@ impl Engine {
         settings.validate()?;
         let Components { clock, entropy, secret, directory, device, metrics } = components;
         let started = clock.now();
-        let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
         let written_before = metrics.ssd_written_bytes.get();
         let parts = SsdComponents { device, clock: Arc::clone(&clock), metrics: Arc::clone(&metrics) };
         let (tier, fresh) = match SsdTier::open(parts.clone()) {
@@ -82,9 +94,14 @@ impl Engine {
         metrics.recovered_pages.set(i64::try_from(recovery.pages).unwrap_or(i64::MAX));
         metrics.recovery_seconds.observe(recovery.took.as_secs_f64());
         let tier = Arc::new(tier);
+        // After the recovery: a caller that mends the directory and opens again does not find the memory taken.
+        let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
+        let page_bytes_max = settings.page_bytes_limit().min(tier.page_bytes_max());
         let reads = ReadQueue::start(Arc::clone(&tier), settings.read_threads, settings.read_queue)?;
-        let read_places = Semaphore::new(settings.read_queue);
-        let queue = WriteQueue::new(settings.write_behind_bytes, settings.write_behind_time);
+        let read_places = Arc::new(Semaphore::new(settings.read_queue));
+        // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
+        let queue =
+            WriteQueue::new(settings.write_behind_bytes.min(settings.dram.bytes / 2), settings.write_behind_time);
         let endurance = Endurance::open(
             settings.write_policy,
             settings.endurance,
@@ -95,6 +112,7 @@ impl Engine {
         )?;
         let shared = Arc::new(Shared {
             settings,
+            page_bytes_max,
             clock,
             secret,
             metrics,
@@ -130,7 +148,7 @@ impl Engine {
     pub fn open_namespace(&self, principal: &Principal, identity: &Identity) -> Result<Arc<Namespace>> {
         let shared = &self.shared;
         identity.validate().map_err(|fault| Error::invalid("the identity is refused").caused_by(fault))?;
-        let page_bytes_max = shared.settings.page_bytes_limit();
+        let page_bytes_max = shared.page_bytes_max;
         if identity.page_bytes > page_bytes_max {
             return Err(Error::invalid(format!(
                 "pages are larger than this server takes page_bytes={} page_bytes_max={page_bytes_max}",
@@ -141,15 +159,18 @@ impl Engine {
         if let Ok(open) = shared.namespaces.get(principal, &id) {
             return Ok(open);
         }
+        shared.namespaces.admit(&id)?;
         shared.directory.save_namespace(&NamespaceRecord {
             id,
             tenant: principal.tenant.clone(),
             identity: identity.clone(),
         })?;
         shared.endurance.spend(NAMESPACE_BYTES);
-        let (namespace, _) = shared.namespaces.open(id, &principal.tenant, identity)?;
+        // Nobody finds the namespace before its pages' shape is known.
+        let mut catalogue = shared.catalogue.lock();
+        let namespace = shared.namespaces.open(id, &principal.tenant, identity);
         let shape = Shape { id, tenant: Some(namespace.tenant_no()), page_bytes: identity.page_bytes };
-        shared.catalogue.lock().set_shape(namespace.no(), shape);
+        catalogue.set_shape(namespace.no(), shape);
         Ok(namespace)
     }
 
@@ -183,27 +204,33 @@ impl Engine {
         writer::ask_to_clear(&self.shared, namespace.no(), *namespace.id()).await
     }
 
-    /// Ends the engine in order: writes what waits to be written, for at most `grace`, then closes the directory and the device.
-    pub async fn close(&self, grace: Duration) {
-        let Some(writer) = self.writer.lock().take() else { return };
+    /// Ends the engine in order: writes what waits to be written, then closes the directory; all of it within `grace`. Later calls find it
+    /// closed.
+    pub async fn close(&self, grace: Duration) -> Closed {
+        let Some(writer) = self.writer.lock().take() else { return Closed::Orderly };
         self.shared.queue.stop(false);
-        let joined = tokio::task::spawn_blocking(move || writer.join());
-        let mut joined = std::pin::pin!(joined);
-        if tokio::time::timeout(grace, joined.as_mut()).await.is_err() {
-            warn!("the time to stop is over: pages that waited to be written are dropped");
-            self.shared.queue.stop(true);
-            // At most the batch under way.
-            let _ = tokio::time::timeout(grace, joined).await;
-        }
         let shared = Arc::clone(&self.shared);
-        let closed = tokio::task::spawn_blocking(move || {
+        let closing = tokio::task::spawn_blocking(move || {
+            // A panic of the writer has been reported by its thread.
+            let _ = writer.join();
             let remembered = shared.endurance.remember(&*shared.directory, false);
             shared.directory.close().map_err(Error::from).and(remembered)
         });
-        match closed.await {
-            Ok(Ok(())) => {}
-            Ok(Err(failed)) => error!(cause = failed.chain(), "close the data folder"),
-            Err(failed) => error!(cause = %failed, "close the data folder"),
+        match tokio::time::timeout(grace, closing).await {
+            Ok(Ok(Ok(()))) => Closed::Orderly,
+            Ok(Ok(Err(failed))) => {
+                error!(cause = failed.chain(), "close the directory");
+                Closed::Orderly
+            }
+            Ok(Err(failed)) => {
+                error!(cause = %failed, "close the directory");
+                Closed::Orderly
+            }
+            Err(_) => {
+                warn!("the time to stop is over: pages that waited to be written are dropped");
+                self.shared.queue.stop(true);
+                Closed::Abandoned
+            }
         }
     }
 
@@ -226,7 +253,7 @@ impl Drop for Engine {
 impl Shared {
     /// Whether the SSD takes no more writes.
     pub(crate) fn is_write_quarantined(&self) -> bool {
-        self.writes_failed.load(Ordering::Acquire)
+        self.tier.is_write_quarantined() || self.writes_failed.load(Ordering::Acquire)
     }
 
     pub(crate) fn check_chain(&self, chain: &[PageKey]) -> Result<()> {

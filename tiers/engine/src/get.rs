@@ -8,11 +8,11 @@ use cairn_directory::Entry;
 use cairn_pool::{SealedPage, VerifiedPage};
 use cairn_ssd::Expected;
 
-use crate::catalogue::OutOfOrder;
 use crate::engine::{Engine, Shared};
-use crate::load::{self, Loaded, Ticket, Wanted};
+use crate::load::{self, Loaded, Start, Ticket, Wanted};
 use crate::namespace::Namespace;
 use crate::reuse;
+use crate::values::OutOfOrder;
 
 /// What a get asks for, beyond the chain.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,8 @@ enum Planned {
     Dram(SealedPage),
     Ssd(Wanted),
     Loading(Ticket),
+    /// In DRAM only when it was planned; let go of while the get had to wait for memory, so it is looked up again at its turn.
+    Unheld,
 }
 
 impl Engine {
@@ -123,15 +125,16 @@ impl Get {
         &self.runs
     }
 
-    /// The next page, verified; `None` at the end of the good prefix ([`Get::end`] says why). Waits for the SSD at most until the
-    /// deadline. Cancel-safe.
+    /// The next page, verified; `None` at the end of the good prefix ([`Get::end`] says why). Waits for the SSD and for page memory at most
+    /// until the deadline. Cancel-safe.
     pub async fn next(&mut self) -> Option<ServedPage> {
         while self.end.is_none() {
-            if self.deadline.passed(&*self.shared.clock) && !self.plan.is_empty() {
+            let left = self.deadline.remaining(&*self.shared.clock);
+            if left.is_zero() && !self.plan.is_empty() {
                 self.stop(StopReason::Deadline);
                 break;
             }
-            self.start_loads();
+            self.look_ahead();
             match self.plan.front_mut() {
                 None => self.stop(self.beyond_plan),
                 Some(Planned::Dram(page)) => {
@@ -141,21 +144,24 @@ impl Get {
                         Err(_) => self.replace_damaged(&page),
                     }
                 }
-                // `start_loads` has started the first page's load.
-                Some(Planned::Ssd(_)) => self.stop(StopReason::ReadFailed),
-                Some(Planned::Loading(ticket)) => {
-                    let left = self.deadline.remaining(&*self.shared.clock);
-                    match tokio::time::timeout(left, ticket.wait()).await {
-                        Err(_) => self.stop(StopReason::Deadline),
-                        Ok(Loaded::Page(page)) => match page.verified() {
-                            Ok(bytes) => return Some(self.hand_over(bytes, Tier::Ssd)),
-                            Err(_) => self.replace_damaged(&page),
-                        },
-                        Ok(Loaded::Damaged) => self.stop(StopReason::Damaged),
-                        Ok(Loaded::ReadFailed) => self.stop(StopReason::ReadFailed),
-                        Ok(Loaded::NoSpace) => self.stop(StopReason::NoSpace),
+                Some(Planned::Ssd(_)) => {
+                    self.let_go_of_later();
+                    let (shared, namespace) = (Arc::clone(&self.shared), Arc::clone(&self.namespace));
+                    match tokio::time::timeout(left, load::start(&shared, &namespace)).await {
+                        Ok(Some(start)) => self.start_front(start),
+                        Ok(None) | Err(_) => self.stop(StopReason::NoSpace),
                     }
                 }
+                Some(Planned::Unheld) => self.look_up_front(),
+                Some(Planned::Loading(ticket)) => match tokio::time::timeout(left, ticket.wait()).await {
+                    Err(_) => self.stop(StopReason::Deadline),
+                    Ok(Loaded::Page(page)) => match page.verified() {
+                        Ok(bytes) => return Some(self.hand_over(bytes, Tier::Ssd)),
+                        Err(_) => self.replace_damaged(&page),
+                    },
+                    Ok(Loaded::Damaged) => self.stop(StopReason::Damaged),
+                    Ok(Loaded::ReadFailed) => self.stop(StopReason::ReadFailed),
+                },
             }
         }
         None
@@ -192,24 +198,57 @@ impl Get {
         metrics.get_seconds.observe(self.shared.clock.now().since(self.started).as_secs_f64());
     }
 
-    /// Starts the loads of the next pages on the SSD: the very next one in any case, further ones within the window.
-    fn start_loads(&mut self) {
-        let window = self.shared.settings.load_window_bytes / self.namespace.page_bytes().max(1);
+    /// Starts loads of the next pages on the SSD, in order, within the window and as long as that needs no waiting.
+    fn look_ahead(&mut self) {
+        let window = (self.shared.settings.load_window_bytes / self.namespace.page_bytes().max(1)).max(1);
         let mut loading = 0;
         for planned in &mut self.plan {
-            if loading > 0 && loading >= window {
+            if loading >= window {
                 break;
             }
-            if let Planned::Ssd(_) = planned {
-                // The wanted page moves into its load; a load in flight is joined.
-                let Planned::Ssd(wanted) =
-                    std::mem::replace(planned, Planned::Loading(Ticket::answered(Loaded::ReadFailed)))
-                else {
-                    break;
-                };
-                *planned = Planned::Loading(load::start(&self.shared, &self.namespace, wanted, self.deadline));
+            match planned {
+                Planned::Dram(_) | Planned::Unheld => continue,
+                Planned::Loading(_) => {}
+                Planned::Ssd(wanted) => match load::join(&self.shared, &self.namespace, wanted) {
+                    Some(ticket) => *planned = Planned::Loading(ticket),
+                    None => match load::start_now(&self.shared, &self.namespace) {
+                        Some(start) => planned.load(&self.shared, &self.namespace, start),
+                        None => break,
+                    },
+                },
             }
-            loading += u64::from(matches!(planned, Planned::Loading(_)));
+            loading += 1;
+        }
+    }
+
+    fn start_front(&mut self, start: Start) {
+        if let Some(front) = self.plan.front_mut() {
+            front.load(&self.shared, &self.namespace, start);
+        }
+    }
+
+    /// The next page must wait for memory: meanwhile no memory is held for the pages after it. Those on the SSD stay held there.
+    fn let_go_of_later(&mut self) {
+        let catalogue = self.shared.catalogue.lock();
+        for (at, planned) in self.plan.iter_mut().enumerate().skip(1) {
+            if matches!(planned, Planned::Dram(_) | Planned::Loading(_)) {
+                let entry = self.chain.get(self.next + at).and_then(|key| catalogue.entry_of(self.namespace.no(), key));
+                let on_ssd = entry.and_then(|entry| Planned::on_ssd(&self.shared, &self.namespace, entry));
+                *planned = on_ssd.unwrap_or(Planned::Unheld);
+            }
+        }
+    }
+
+    /// The next page was let go of while the get waited for memory: it is still there, or the prefix ends here for want of memory.
+    fn look_up_front(&mut self) {
+        let again = {
+            let catalogue = self.shared.catalogue.lock();
+            let entry = self.chain.get(self.next).and_then(|key| catalogue.entry_of(self.namespace.no(), key));
+            entry.and_then(|entry| Planned::of(&self.shared, &self.namespace, entry))
+        };
+        match (again, self.plan.front_mut()) {
+            (Some(again), Some(front)) => *front = again,
+            _ => self.stop(StopReason::NoSpace),
         }
     }
 
@@ -217,16 +256,15 @@ impl Get {
     fn replace_damaged(&mut self, damaged: &SealedPage) {
         let key = self.chain[self.next];
         self.shared.drop_damaged_in_dram(self.namespace.no(), &key, damaged);
-        self.plan.pop_front();
         let again = {
             let catalogue = self.shared.catalogue.lock();
             catalogue
                 .entry_of(self.namespace.no(), &key)
                 .and_then(|entry| Planned::of(&self.shared, &self.namespace, entry))
         };
-        match again {
-            Some(planned) => self.plan.push_front(planned),
-            None => self.stop(StopReason::Damaged),
+        match (again, self.plan.front_mut()) {
+            (Some(again), Some(front)) => *front = again,
+            _ => self.stop(StopReason::Damaged),
         }
     }
 }
@@ -236,6 +274,10 @@ impl Planned {
         if let Some(page) = &entry.dram {
             return Some(Self::Dram(page.clone()));
         }
+        Self::on_ssd(shared, namespace, entry)
+    }
+
+    fn on_ssd(shared: &Shared, namespace: &Namespace, entry: &Entry<SealedPage>) -> Option<Self> {
         let slot = entry.ssd?;
         Some(Self::Ssd(Wanted {
             pin: shared.tier.pin(slot),
@@ -249,17 +291,25 @@ impl Planned {
         }))
     }
 
+    /// Starts the load of a page on the SSD; the wanted page moves into it.
+    fn load(&mut self, shared: &Arc<Shared>, namespace: &Arc<Namespace>, start: Start) {
+        match std::mem::replace(self, Self::Loading(Ticket::answered(Loaded::ReadFailed))) {
+            Self::Ssd(wanted) => *self = Self::Loading(load::load(shared, namespace, wanted, start)),
+            other => *self = other,
+        }
+    }
+
     fn held(&self) -> Option<&SealedPage> {
         match self {
             Self::Dram(page) => Some(page),
-            Self::Ssd(_) | Self::Loading(_) => None,
+            Self::Ssd(_) | Self::Loading(_) | Self::Unheld => None,
         }
     }
 
     fn tier(&self) -> Tier {
         match self {
             Self::Dram(_) => Tier::Dram,
-            Self::Ssd(_) | Self::Loading(_) => Tier::Ssd,
+            Self::Ssd(_) | Self::Loading(_) | Self::Unheld => Tier::Ssd,
         }
     }
 }

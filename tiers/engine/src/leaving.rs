@@ -5,10 +5,48 @@ use std::collections::HashSet;
 use cairn_core::{SlotId, Tier};
 use cairn_directory::{Entry, Index};
 use cairn_policy::PageId;
-use cairn_pool::SealedPage;
+use cairn_pool::{Pool, SealedPage};
+use cairn_ssd::SsdTier;
 
-use crate::catalogue::Shape;
 use crate::residents::Residents;
+use crate::values::Shape;
+
+/// What lies below a tier: the arenas of the pool, or the regions of the SSD.
+pub(crate) trait Regions {
+    /// Whether anybody but its entry holds the page.
+    fn is_held(&self, entry: &Entry<SealedPage>) -> bool;
+    /// Slots taken in `region`: pages, and slots that no entry names (being filled, being written, out of use).
+    fn slots_taken(&self, region: u32) -> u32;
+    /// Hands out no more slots of `region` until it is empty.
+    fn drain(&self, region: u32);
+}
+
+impl Regions for Pool {
+    fn is_held(&self, entry: &Entry<SealedPage>) -> bool {
+        entry.dram.as_ref().is_some_and(|page| page.holders() > 1)
+    }
+
+    fn slots_taken(&self, region: u32) -> u32 {
+        self.taken_in(region)
+    }
+
+    fn drain(&self, region: u32) {
+        Pool::drain(self, region);
+    }
+}
+
+impl Regions for SsdTier {
+    fn is_held(&self, entry: &Entry<SealedPage>) -> bool {
+        entry.ssd.is_some_and(|slot| self.is_pinned(slot))
+    }
+
+    fn slots_taken(&self, region: u32) -> u32 {
+        self.taken_in(region)
+    }
+
+    /// Only the writer takes slots, and it is the one that evicts.
+    fn drain(&self, _region: u32) {}
+}
 
 /// What the question needs to see of the catalogue and of one tier.
 #[derive(Clone, Copy)]
@@ -16,67 +54,75 @@ pub(crate) struct Leaving<'a> {
     pub(crate) tier: Tier,
     pub(crate) index: &'a Index<SealedPage>,
     pub(crate) residents: &'a Residents,
-    pub(crate) shapes: &'a [Shape],
-    /// Whether a slot of the SSD is being read or held.
-    pub(crate) is_held: &'a dyn Fn(SlotId) -> bool,
+    pub(crate) shapes: &'a [Option<Shape>],
+    pub(crate) regions: &'a dyn Regions,
+}
+
+/// The pages that leave together.
+#[derive(Debug, Default)]
+pub(crate) struct Leavers {
+    /// Children before their parents.
+    pub(crate) pages: Vec<PageId>,
+    /// The region that is empty once they have left, if they leave for a page of another class.
+    pub(crate) emptied: Option<u32>,
 }
 
 impl Leaving<'_> {
-    /// The pages that leave if `victim` makes room for a page of the wanted shape, children before their parents: itself if it is of
-    /// the same class, else all of its region with what hangs below. `None` if one of them must stay.
-    pub(crate) fn with(
-        &self,
-        victim: PageId,
-        wanted: &Shape,
-        refused_regions: &mut HashSet<u32>,
-    ) -> Option<Vec<PageId>> {
+    /// The pages that leave if `victim` makes room for a page of the wanted shape: itself if it is of the same class, else all of its
+    /// region with what hangs below. `None` if one of them must stay.
+    pub(crate) fn with(&self, victim: PageId, wanted: &Shape, refused_regions: &mut HashSet<u32>) -> Option<Leavers> {
         let entry = self.index.get(victim)?;
         if self.same_class(entry, wanted) {
             let pages = HashSet::from([victim]);
-            return self.may_leave_together(victim, &pages).then(|| vec![victim]);
+            return self.may_leave_together(victim, &pages).then(|| Leavers { pages: vec![victim], emptied: None });
         }
         let region = slot_in(entry, self.tier)?.region;
         if refused_regions.contains(&region) {
             return None;
         }
-        let pages = self.region_with_descendants(region);
-        let together: HashSet<PageId> = pages.iter().copied().collect();
-        if pages.iter().all(|page| self.may_leave_together(*page, &together)) {
-            Some(pages)
-        } else {
+        let leavers = self.empty(region);
+        if leavers.is_none() {
             refused_regions.insert(region);
-            None
         }
+        leavers
+    }
+
+    /// All pages of `region` and what hangs below them in the tier; `None` if the region would not be empty without them.
+    fn empty(&self, region: u32) -> Option<Leavers> {
+        let mut pages = self.residents.of_region(region);
+        if pages.len() != self.regions.slots_taken(region) as usize {
+            return None;
+        }
+        let mut together: HashSet<PageId> = pages.iter().copied().collect();
+        let mut next = 0;
+        while let Some(page) = pages.get(next).copied() {
+            let below = self.index.children(page).filter(|child| self.is_in_tier(*child) && together.insert(*child));
+            pages.extend(below);
+            next += 1;
+        }
+        let may_leave = pages.iter().all(|page| self.may_leave_together(*page, &together));
+        pages
+            .sort_unstable_by_key(|page| (std::cmp::Reverse(self.index.get(*page).map(|entry| entry.position)), *page));
+        may_leave.then_some(Leavers { pages, emptied: Some(region) })
     }
 
     /// Whether `page` may leave, given that `together` all leave: nobody holds it, and no child is left behind without it.
     fn may_leave_together(&self, page: PageId, together: &HashSet<PageId>) -> bool {
         let Some(entry) = self.index.get(page) else { return false };
-        let idle = match self.tier {
-            Tier::Dram => entry.dram.as_ref().is_none_or(|page| page.holders() == 1),
-            Tier::Ssd => entry.ssd.is_none_or(|slot| !(self.is_held)(slot)),
-        };
         let elsewhere = match self.tier {
             Tier::Dram => entry.ssd.is_some(),
             Tier::Ssd => entry.dram.is_some(),
         };
-        idle && (elsewhere || self.index.children(page).all(|child| together.contains(&child)))
+        !self.regions.is_held(entry) && (elsewhere || self.index.children(page).all(|child| together.contains(&child)))
+    }
+
+    fn is_in_tier(&self, page: PageId) -> bool {
+        self.index.get(page).is_some_and(|entry| slot_in(entry, self.tier).is_some())
     }
 
     fn same_class(&self, entry: &Entry<SealedPage>, wanted: &Shape) -> bool {
-        let Some(shape) = self.shapes.get(entry.namespace.0 as usize) else { return false };
+        let Some(Some(shape)) = self.shapes.get(entry.namespace.0 as usize) else { return false };
         shape.frame_bytes() == wanted.frame_bytes() && (self.tier == Tier::Ssd || shape.tenant == wanted.tenant)
-    }
-
-    fn region_with_descendants(&self, region: u32) -> Vec<PageId> {
-        let mut pages = self.residents.of_region(region);
-        let below: Vec<PageId> = pages.iter().flat_map(|page| self.index.descendants(*page)).collect();
-        pages.extend(below);
-        pages.retain(|page| self.index.get(*page).is_some_and(|entry| slot_in(entry, self.tier).is_some()));
-        pages
-            .sort_unstable_by_key(|page| (std::cmp::Reverse(self.index.get(*page).map(|entry| entry.position)), *page));
-        pages.dedup();
-        pages
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! **Put.** [`Engine::begin_put`] says which pages are needed. For each, [`Put::reserve`] takes a frame from the pool (evicting, if it
 //! must, what the DRAM policy names), the transport fills it, and [`Put::commit`] seals it (checksum) and publishes it in the
-//! [catalogue](catalogue): from here on every reader sees the whole page. What of the chain [admission and the
-//! write budget](endurance) let pass goes into the [write queue](write_queue), bounded in bytes and time. The [writer](writer), one thread and the only one that changes the SSD
-//! and the directory, writes a batch into free slots, passes one barrier, commits the batch to the directory, and only then publishes
+//! [catalogue](catalogue): from here on every reader sees the whole page. What of the chain [admission and the write budget](endurance)
+//! let pass goes into the [write queue](write_queue), bounded in bytes and time. The [writer](writer), one thread and the only one that
+//! changes pages on the SSD and their records, writes a batch into free slots, passes one barrier, commits the batch to the directory, and only then publishes
 //! the SSD location and acknowledges.
 //!
 //! **Get.** [`Engine::get_prefix`] walks the chain once under the catalogue's lock and takes hold of what it finds: a clone of each DRAM
@@ -34,11 +34,12 @@ mod reuse;
 mod room;
 mod settings;
 mod stats;
+mod values;
 mod write_queue;
 mod writer;
 
 pub use endurance::BudgetStats;
-pub use engine::Engine;
+pub use engine::{Closed, Engine};
 pub use get::{Get, GetEnd, GetOptions, ServedPage};
 pub use matching::Matched;
 pub use namespace::{Namespace, NamespaceSummary};

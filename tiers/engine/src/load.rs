@@ -1,18 +1,20 @@
 //! Loading: a page from the SSD into a frame, once however many ask.
 //!
 //! Each load is a task of its own: who waits for it may go away, the load goes on, and its page is published in DRAM for the next one.
-//! The frame belongs to the read until the device has answered. What bounds it: the read queue, and each get's window.
+//! The frame belongs to the read until the device has answered. What bounds it: a load needs a place in the read queue and a frame
+//! before it starts ([`Start`]), so there are never more loads, waited for or not, than places.
 
+use std::pin::pin;
 use std::sync::Arc;
 
-use cairn_core::{Deadline, PageKey};
+use cairn_core::{Generation, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::{Expected, ReadFault, ReadJob, ReadPin, Submitted};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use tokio::sync::watch;
-use tracing::warn;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tracing::{error, warn};
 
 use crate::engine::Shared;
 use crate::namespace::Namespace;
@@ -26,19 +28,28 @@ pub(crate) struct Wanted {
     pub(crate) expected: Expected,
 }
 
+/// What a load needs to start: a place in the read queue and a frame.
+#[derive(Debug)]
+pub(crate) struct Start {
+    place: OwnedSemaphorePermit,
+    frame: PageBufMut,
+}
+
 /// How a load ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Loaded {
     Page(SealedPage),
     Damaged,
     ReadFailed,
-    NoSpace,
 }
+
+/// A page, by its name and the filling of its slot.
+type LoadName = (NamespaceNo, PageKey, Generation);
 
 /// The loads in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    in_flight: DashMap<(NamespaceNo, PageKey), watch::Receiver<Option<Loaded>>>,
+    in_flight: DashMap<LoadName, watch::Receiver<Option<Loaded>>>,
 }
 
 /// A place in the line for a load's result.
@@ -60,13 +71,43 @@ impl Ticket {
     }
 }
 
-/// Joins the load of a page that is in flight, or starts it. Must be called within a runtime.
-pub(crate) fn start(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wanted, deadline: Deadline) -> Ticket {
-    let name = (namespace.no(), wanted.expected.key);
+/// What a load needs, if it can be had now.
+pub(crate) fn start_now(shared: &Shared, namespace: &Namespace) -> Option<Start> {
+    let place = Arc::clone(&shared.read_places).try_acquire_owned().ok()?;
+    let frame = room::frame_now(shared, namespace, None)?;
+    Some(Start { place, frame })
+}
+
+/// What a load needs, as soon as it can be had. Waits for one of the two while holding none of the other. Cancel-safe.
+pub(crate) async fn start(shared: &Shared, namespace: &Namespace) -> Option<Start> {
+    loop {
+        let place = Arc::clone(&shared.read_places).acquire_owned().await.ok()?;
+        let mut freed = pin!(shared.pool.freed().notified());
+        freed.as_mut().enable();
+        if let Some(frame) = room::frame_now(shared, namespace, None) {
+            return Some(Start { place, frame });
+        }
+        drop(place);
+        freed.await;
+    }
+}
+
+/// Joins the load of a page that is in flight, or finds the page in DRAM.
+pub(crate) fn join(shared: &Shared, namespace: &Namespace, wanted: &Wanted) -> Option<Ticket> {
+    let name = name_of(namespace, wanted);
+    if let Some(running) = shared.loads.in_flight.get(&name) {
+        return Some(Ticket(running.clone()));
+    }
+    // A load is published before it leaves the table, so what is in neither place has not been loaded since the caller looked.
+    in_dram(shared, &name).map(|page| Ticket::answered(Loaded::Page(page)))
+}
+
+/// Loads a page, or joins whoever was faster. Must be called within a runtime.
+pub(crate) fn load(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wanted, start: Start) -> Ticket {
+    let name = name_of(namespace, &wanted);
     match shared.loads.in_flight.entry(name) {
         Entry::Occupied(running) => Ticket(running.get().clone()),
         Entry::Vacant(free) => {
-            // A load is published before it leaves the table, so what is in neither place has not been loaded since the caller looked.
             if let Some(page) = in_dram(shared, &name) {
                 return Ticket::answered(Loaded::Page(page));
             }
@@ -74,8 +115,9 @@ pub(crate) fn start(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wa
             free.insert(told.clone());
             let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
             tokio::spawn(async move {
-                let loaded = load(&shared, &namespace, wanted, deadline).await;
-                shared.loads.in_flight.remove(&name);
+                let leave = Leave { shared: &shared, name };
+                let loaded = run(&shared, &namespace, wanted, start).await;
+                drop(leave);
                 // Nobody may be waiting any more.
                 let _ = tell.send(Some(loaded));
             });
@@ -84,49 +126,68 @@ pub(crate) fn start(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wa
     }
 }
 
-fn in_dram(shared: &Shared, (namespace, key): &(NamespaceNo, PageKey)) -> Option<SealedPage> {
-    shared.catalogue.lock().entry_of(*namespace, key)?.dram.clone()
+fn name_of(namespace: &Namespace, wanted: &Wanted) -> LoadName {
+    (namespace.no(), wanted.expected.key, wanted.expected.generation)
 }
 
-async fn load(shared: &Shared, namespace: &Namespace, wanted: Wanted, deadline: Deadline) -> Loaded {
+fn in_dram(shared: &Shared, (namespace, key, generation): &LoadName) -> Option<SealedPage> {
+    let catalogue = shared.catalogue.lock();
+    let entry = catalogue.entry_of(*namespace, key)?;
+    entry.dram.clone().filter(|_| entry.generation == *generation)
+}
+
+/// Takes a load out of the table, however it ends.
+struct Leave<'a> {
+    shared: &'a Shared,
+    name: LoadName,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.shared.loads.in_flight.remove(&self.name);
+    }
+}
+
+async fn run(shared: &Shared, namespace: &Namespace, wanted: Wanted, start: Start) -> Loaded {
     let Wanted { pin, expected } = wanted;
+    let Start { place, frame } = start;
     let (key, generation, checksum) = (expected.key, expected.generation, expected.checksum);
     let started = shared.clock.now();
-    let Some(frame) = room::frame(shared, namespace, deadline).await else { return Loaded::NoSpace };
-    let frame = match read(shared, ReadJob { pin, expected, into: frame }).await {
-        Ok(frame) => frame,
-        Err(ReadEnd::Fault(ReadFault::Damaged(damage))) => {
-            warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
-            let left = shared.catalogue.lock().drop_damaged_on_ssd(namespace.no(), &key, generation);
-            if let Some(left) = left {
-                shared.queue.push(Work::Retire(left));
-            }
-            return Loaded::Damaged;
-        }
-        Err(ReadEnd::Fault(fault)) => {
-            warn!(page = %key, %fault, "a page could not be read from the SSD");
-            return Loaded::ReadFailed;
-        }
-        Err(ReadEnd::Closed) => return Loaded::ReadFailed,
+    // As many places as the queue has, so it is never found full.
+    let Submitted::Queued(reply) = shared.reads.submit(ReadJob { pin, expected, into: frame }) else {
+        return Loaded::ReadFailed;
+    };
+    let read = reply.await;
+    drop(place);
+    let frame = match read {
+        Ok(Ok(frame)) => frame,
+        Ok(Err(fault)) => return lost(shared, namespace, &key, generation, &fault),
+        // The engine is closing.
+        Err(_) => return Loaded::ReadFailed,
     };
     shared.read_pace.observe(namespace.page_bytes(), shared.clock.now().since(started));
-    let Ok(page) = frame.seal(checksum) else { return Loaded::ReadFailed };
+    let Ok(page) = frame.seal(checksum) else {
+        shared.metrics.dram_damaged.inc();
+        error!(page = %key, "a page changed in memory while it was being loaded");
+        return Loaded::ReadFailed;
+    };
     shared.catalogue.lock().publish_loaded(namespace.no(), &key, generation, page.clone());
     Loaded::Page(page)
 }
 
-enum ReadEnd {
-    Fault(ReadFault),
-    /// The engine is closing.
-    Closed,
-}
-
-/// Reads through the queue; waits for a place in it.
-async fn read(shared: &Shared, job: ReadJob<PageBufMut>) -> Result<PageBufMut, ReadEnd> {
-    // As many permits as the queue has places, so the queue is never found full.
-    let Ok(_place) = shared.read_places.acquire().await else { return Err(ReadEnd::Closed) };
-    match shared.reads.submit(job) {
-        Submitted::Queued(reply) => reply.await.map_err(|_| ReadEnd::Closed)?.map_err(ReadEnd::Fault),
-        Submitted::Full(_) => Err(ReadEnd::Closed),
+/// A page could not be had from the SSD: it is taken off, so that the next one is told so at once and a put can mend it. Its slot stays out
+/// of use until the next start.
+fn lost(shared: &Shared, namespace: &Namespace, key: &PageKey, generation: Generation, fault: &ReadFault) -> Loaded {
+    let left = shared.catalogue.lock().drop_from_ssd(namespace.no(), key, generation);
+    if let ReadFault::Damaged(damage) = fault {
+        // A page that was cleared while it was being read is no news.
+        if let Some(left) = left {
+            warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
+            shared.queue.push(Work::Retire(left));
+        }
+        return Loaded::Damaged;
     }
+    // The directory keeps the record: the medium may be readable again after the next start.
+    warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
+    Loaded::ReadFailed
 }

@@ -111,32 +111,33 @@ impl Namespaces {
         }
     }
 
-    /// Makes `id` open, under the number it has or a new one. The second value is false if it was open already.
+    /// Whether `id` may be opened: it is known, or there is room for one more. Callers that ask at the same moment may overshoot the limit
+    /// by their number.
     ///
     /// # Errors
     /// `NoSpace` at the limit of namespaces.
-    pub(crate) fn open(
-        &self,
-        id: NamespaceId,
-        tenant: &TenantId,
-        identity: &Identity,
-    ) -> Result<(Arc<Namespace>, bool)> {
+    pub(crate) fn admit(&self, id: &NamespaceId) -> Result<()> {
+        if self.known.contains_key(id) || self.known.len() < self.namespaces_max {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!("the server is at its limit of namespaces namespaces_max={}", self.namespaces_max),
+        ))
+    }
+
+    /// Makes `id` open, under the number it has or a new one. Does not ask for the limit: what an earlier run has opened stays open.
+    pub(crate) fn open(&self, id: NamespaceId, tenant: &TenantId, identity: &Identity) -> Arc<Namespace> {
         let mut numbers = self.numbers.lock();
         let no = match self.known.get(&id).map(|known| known.clone()) {
-            Some(Known::Open(namespace)) => return Ok((namespace, false)),
+            Some(Known::Open(namespace)) => return namespace,
             Some(Known::Found(no)) => no,
-            None if self.known.len() >= self.namespaces_max => {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    format!("the server is at its limit of namespaces namespaces_max={}", self.namespaces_max),
-                ));
-            }
             None => numbers.next_namespace(),
         };
         let tenant_no = numbers.tenant(tenant);
         let namespace = Arc::new(Namespace { id, no, tenant: tenant.clone(), tenant_no, identity: identity.clone() });
         self.known.insert(id, Known::Open(Arc::clone(&namespace)));
-        Ok((namespace, true))
+        namespace
     }
 
     /// The open namespace `id`, if it belongs to `principal`. Another tenant's and an unknown one get the same answer.

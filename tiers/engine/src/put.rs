@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_core::metrics::{Put as PutLabel, Skipped};
 use cairn_core::{
@@ -17,13 +18,16 @@ use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
 use tokio::sync::oneshot;
 
-use crate::catalogue::{PageName, Published};
 use crate::endurance::{Admitted, fingerprint};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
 use crate::room;
+use crate::values::{PageName, Published};
 use crate::write_queue::{Acknowledge, Offered, WriteJob};
+
+/// Longest wait of a put for one frame, unless it must be durable: far longer than the SSD takes for a batch.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A put under way. Dropping it gives back everything that was not committed.
 #[derive(Debug)]
@@ -135,7 +139,7 @@ impl Put {
         self.outcomes.get(page).copied().flatten()
     }
 
-    /// Takes page memory for `page`; waits for it until the put's deadline. Cancel-safe.
+    /// Takes page memory for `page`; waits for it, at most until the put's deadline. Cancel-safe.
     ///
     /// # Errors
     /// Why the page will not be stored; that is its outcome from now on, so its bytes need not be sent.
@@ -143,13 +147,21 @@ impl Put {
         if !self.parent_is_there(page) {
             return Err(self.give_up(page, NotStored::ParentMissing));
         }
-        if let Some(frame) = room::frame_now(&self.shared, &self.namespace) {
+        let parent = page.checked_sub(1).and_then(|parent| self.chain.get(parent)).copied();
+        if let Some(frame) = room::frame_now(&self.shared, &self.namespace, parent) {
             return Ok(frame);
         }
-        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines.
+        // Who waits for memory holds none: puts that wait for each other's pages would wait until their deadlines. Only others may evict
+        // the parent now.
         self.last = None;
         self.held.clear();
-        match room::frame(&self.shared, &self.namespace, self.deadline).await {
+        let (shared, namespace, patience) = (Arc::clone(&self.shared), Arc::clone(&self.namespace), self.patience());
+        let frame = tokio::select! {
+            frame = room::frame(&shared, &namespace, parent, patience) => frame,
+            // Pages of this very put may have to reach the SSD before any memory comes free.
+            () = self.keep_sending() => None,
+        };
+        match frame {
             Some(frame) => Ok(frame),
             None => Err(self.give_up(page, NotStored::NoSpace)),
         }
@@ -168,14 +180,17 @@ impl Put {
             Published::ParentMissing => {
                 return PageOutcome::NotStored(self.give_up(page, NotStored::ParentMissing));
             }
-            Published::Present => PageOutcome::Present(Durability::Memory),
+            Published::Present(found) => {
+                self.last = found;
+                PageOutcome::Present(Durability::Memory)
+            }
             Published::Stored => {
                 self.shared.metrics.put_bytes.inc_by(self.namespace.page_bytes());
+                self.last = Some(sealed);
                 PageOutcome::Stored(Durability::Memory)
             }
         };
         self.outcomes[page] = Some(outcome);
-        self.last = Some(sealed);
         self.send_to_ssd(page);
         self.outcomes[page].unwrap_or(outcome)
     }
@@ -210,11 +225,11 @@ impl Put {
             let mut catalogue = self.shared.catalogue.lock();
             let leading = catalogue.find(self.namespace.no(), &self.chain, 0).map_err(|fault| out_of_order(&fault))?;
             catalogue.touch(&leading);
-            for (page, key) in self.chain.iter().enumerate() {
-                let entry = catalogue.entry_of(self.namespace.no(), key);
+            let each = catalogue.find_each(self.namespace.no(), &self.chain).map_err(|fault| out_of_order(&fault))?;
+            for (page, entry) in each.into_iter().enumerate() {
                 let place =
                     entry.and_then(|entry| entry.ssd.map(|_| Tier::Ssd).or(entry.dram.as_ref().map(|_| Tier::Dram)));
-                links.push(Link { page: fingerprint(key), place });
+                links.push(Link { page: fingerprint(&self.chain[page]), place });
                 let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
                     None | Some((None, None)) => {
                         self.held.extend(before.take());
@@ -255,6 +270,15 @@ impl Put {
             .is_some_and(|entry| entry.dram.is_some() || entry.ssd.is_some())
     }
 
+    /// How long the put waits for memory. If it must be durable, the SSD makes room at its pace, and the put goes at that pace. Else it is
+    /// not worth waiting for: nothing may be leaving at all.
+    fn patience(&self) -> Deadline {
+        match self.asked {
+            Durability::Ssd => self.deadline,
+            Durability::Memory => self.deadline.min(Deadline::after(&*self.shared.clock, MEMORY_PATIENCE)),
+        }
+    }
+
     fn give_up(&mut self, page: usize, why: NotStored) -> NotStored {
         if let Some(outcome) = self.outcomes.get_mut(page) {
             *outcome = Some(PageOutcome::NotStored(why));
@@ -262,45 +286,50 @@ impl Put {
         why
     }
 
-    /// Offers a page that is in DRAM to the write queue, if it is admitted; one that must be durable is kept for later if there is no
-    /// room.
+    /// Offers a page that is in DRAM to the write queue, if it is admitted. One that must be durable and finds no room is kept for later, and
+    /// so are those that follow it.
     fn send_to_ssd(&mut self, page: usize) {
         if page >= self.admitted.pages {
             return;
         }
-        if self.overtaken {
-            self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
-            return;
-        }
-        if self.asked >= Durability::Ssd && !self.postponed.is_empty() {
-            // Not before the pages ahead of it.
-            self.postponed.push_back(page);
-            return;
-        }
-        if let Some(Offered::Full(charge)) = self.offer(page) {
-            self.admitted.charge.add(charge);
-            match self.asked {
-                Durability::Memory => {
-                    self.overtaken = true;
+        match self.asked {
+            Durability::Memory => {
+                // Without the pages ahead of it, it would not be written.
+                self.overtaken = self.overtaken || !self.offer(page);
+                if self.overtaken {
                     self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
                 }
-                Durability::Ssd => self.postponed.push_back(page),
+            }
+            Durability::Ssd => {
+                self.postponed.push_back(page);
+                self.send_what_fits();
             }
         }
     }
 
-    /// `None` if there is nothing to write: the page is on the SSD already, or has left DRAM.
-    fn offer(&mut self, page: usize) -> Option<Offered> {
-        let name = self.name(page)?;
-        let in_dram = {
+    /// Offers the postponed pages, in order, up to the first for which there is no room.
+    fn send_what_fits(&mut self) {
+        while let Some(page) = self.postponed.front().copied() {
+            if !self.offer(page) {
+                return;
+            }
+            self.postponed.pop_front();
+        }
+    }
+
+    /// False if the write queue has no room for the page. Nothing is to be written if it is on the SSD already, or has left DRAM.
+    fn offer(&mut self, page: usize) -> bool {
+        let Some(name) = self.name(page) else { return true };
+        let (on_ssd, in_dram) = {
             let catalogue = self.shared.catalogue.lock();
-            let entry = catalogue.entry_of(name.namespace, &name.key)?;
-            if entry.ssd.is_some() { None } else { Some(entry.dram.clone()?) }
+            let entry = catalogue.entry_of(name.namespace, &name.key);
+            entry.map_or((false, None), |entry| (entry.ssd.is_some(), entry.dram.clone()))
         };
-        let Some(sealed) = in_dram else {
+        if on_ssd {
             self.now_durable(page);
-            return None;
-        };
+            return true;
+        }
+        let Some(sealed) = in_dram else { return true };
         let (acknowledge, answered): (Option<Acknowledge>, _) = match self.asked {
             Durability::Memory => (None, None),
             Durability::Ssd => {
@@ -311,26 +340,33 @@ impl Put {
         let charge = self.admitted.charge.of_page(&self.namespace);
         let since = self.shared.clock.now();
         let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed, charge, since };
-        let offered = self.shared.queue.offer(job, acknowledge, &self.shared.metrics);
-        if let (Offered::Taken, Some(answered)) = (&offered, answered) {
-            self.pending.push((page, answered));
+        match self.shared.queue.offer(job, acknowledge, &self.shared.metrics) {
+            Offered::Taken => self.pending.extend(answered.map(|answered| (page, answered))),
+            Offered::Full(charge) => {
+                self.admitted.charge.add(charge);
+                return false;
+            }
+            Offered::Closed => {}
         }
-        Some(offered)
+        true
     }
 
+    /// Offers the postponed pages as the queue takes them; never ends.
+    async fn keep_sending(&mut self) {
+        self.send_postponed().await;
+        std::future::pending().await
+    }
+
+    /// Offers the postponed pages as the queue takes them, until the deadline. Cancel-safe.
     async fn send_postponed(&mut self) {
         let shared = Arc::clone(&self.shared);
-        while let Some(page) = self.postponed.front().copied() {
+        loop {
             let mut room = std::pin::pin!(shared.queue.room());
             room.as_mut().enable();
-            if let Some(Offered::Full(charge)) = self.offer(page) {
-                self.admitted.charge.add(charge);
-                let left = self.deadline.remaining(&*shared.clock);
-                if left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
-                    return;
-                }
-            } else {
-                self.postponed.pop_front();
+            self.send_what_fits();
+            let left = self.deadline.remaining(&*shared.clock);
+            if self.postponed.is_empty() || left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
+                return;
             }
         }
     }

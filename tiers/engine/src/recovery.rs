@@ -3,18 +3,23 @@
 //! Page and directory are two witnesses. The directory says what was acknowledged; an entry is taken over if its slot exists and no
 //! other entry claims it, and its page is checked against header and checksum by whoever reads it first. A slot that no entry names is
 //! free: its write was never acknowledged. If the directory is new but the device is not, the directory is made again from headers:
-//! each page says who it is, and of two copies of one page the later one counts.
+//! each page says who it is, and of two copies of one page the later one counts. A page whose batch may not have passed its barrier is
+//! read first: its header says nothing of what became of its payload, and what is written down will be acknowledged.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use cairn_core::{Generation, NamespaceId, PageKey, Result};
+use cairn_core::{Generation, NamespaceId, PageHeader, PageKey, Result};
 use cairn_directory::{Change, Directory, Record};
-use cairn_ssd::SsdTier;
+use cairn_ssd::{Expected, GENERATION_SPAN, SsdTier};
 use tracing::{info, warn};
 
-use crate::catalogue::{Catalogue, PageName, Shape};
+use crate::catalogue::Catalogue;
 use crate::namespace::Namespaces;
+use crate::values::{PageName, Shape};
+use crate::writer::BATCH_PAGES_MAX;
 
 /// Records in one directory commit of a rebuild.
 const COMMIT_RECORDS: usize = 4096;
@@ -63,13 +68,17 @@ pub(crate) fn recover(
     catalogue: &mut Catalogue,
 ) -> Result<Recovery> {
     for record in directory.namespaces()? {
-        let (namespace, _) = namespaces.open(record.id, &record.tenant, &record.identity)?;
+        let namespace = namespaces.open(record.id, &record.tenant, &record.identity);
         catalogue.set_shape(
             namespace.no(),
             Shape { id: record.id, tenant: Some(namespace.tenant_no()), page_bytes: namespace.page_bytes() },
         );
     }
-    let known_device = directory.device()? == Some(tier.device_id());
+    let device = directory.device()?;
+    let known_device = device == Some(tier.device_id());
+    if fresh && device.is_some() {
+        warn!("the directory knows pages of an SSD file that is not there any more; they are forgotten");
+    }
     let (mode, mut records, mut dropped) = match (fresh, known_device) {
         (true, _) => (OpenMode::Fresh, Vec::new(), 0),
         (false, true) => {
@@ -77,6 +86,8 @@ pub(crate) fn recover(
             (OpenMode::Directory, records, dropped)
         }
         (false, false) => {
+            // What the process before this one wrote may be in the page cache only; what is written down must be on the disk.
+            tier.barrier()?;
             let (records, dropped) = from_headers(tier);
             (OpenMode::Rebuilt, records, dropped)
         }
@@ -110,25 +121,66 @@ fn from_directory(directory: &dyn Directory) -> Result<(Vec<Record>, u64)> {
 
 fn from_headers(tier: &SsdTier) -> (Vec<Record>, u64) {
     warn!("the directory does not know this device; it is made again from the headers of the pages");
-    let mut latest: HashMap<(NamespaceId, PageKey), Record> = HashMap::new();
-    let report = tier.scan_headers(&mut |header| {
-        let record = Record {
-            namespace: header.namespace,
-            key: header.key,
-            parent: header.parent,
-            position: header.position,
-            slot: header.slot,
-            generation: header.generation,
-            payload_bytes: header.payload_bytes,
-            checksum: header.checksum,
-        };
-        let known = latest.entry((record.namespace, record.key)).or_insert(record);
-        if known.generation < record.generation {
-            *known = record;
+    let mut found: Vec<Record> = Vec::new();
+    let report = tier.scan_headers(&mut |header| found.push(record_of(&header)));
+    found.sort_unstable_by_key(|record| Reverse(record.generation));
+    let mut latest: HashMap<(NamespaceId, PageKey), Record> = HashMap::with_capacity(found.len());
+    let mut tail = Tail::default();
+    let mut torn = 0;
+    for record in found {
+        let in_tail = tail.has(record.generation);
+        let Entry::Vacant(place) = latest.entry((record.namespace, record.key)) else { continue };
+        if in_tail && !is_whole(tier, &record) {
+            torn += 1;
+        } else {
+            place.insert(record);
         }
-    });
-    let lost = report.damaged_slots + report.unreadable_slots;
-    (latest.into_values().collect(), lost)
+    }
+    (latest.into_values().collect(), report.damaged_slots + report.unreadable_slots + torn)
+}
+
+/// The end of a life of the device: what a crash may have torn, because its batch had not passed its barrier. Generations come newest first.
+#[derive(Default)]
+struct Tail {
+    span: u64,
+    newest: u64,
+}
+
+impl Tail {
+    /// Whether a filling may be torn. Two lives never share a span of generations, so the end of each is the end of a span.
+    fn has(&mut self, generation: Generation) -> bool {
+        let generation = generation.to_u64();
+        let span = generation.div_ceil(GENERATION_SPAN);
+        if self.newest == 0 || span != self.span {
+            *self = Self { span, newest: generation };
+        }
+        self.newest - generation < BATCH_PAGES_MAX as u64
+    }
+}
+
+fn is_whole(tier: &SsdTier, record: &Record) -> bool {
+    let expected = Expected {
+        namespace: record.namespace,
+        key: record.key,
+        generation: record.generation,
+        checksum: record.checksum,
+        payload_bytes: record.payload_bytes,
+    };
+    let mut bytes = vec![0; usize::try_from(record.payload_bytes).unwrap_or(0)];
+    tier.read(&tier.pin(record.slot), &expected, &mut bytes).is_ok()
+}
+
+fn record_of(header: &PageHeader) -> Record {
+    Record {
+        namespace: header.namespace,
+        key: header.key,
+        parent: header.parent,
+        position: header.position,
+        slot: header.slot,
+        generation: header.generation,
+        payload_bytes: header.payload_bytes,
+        checksum: header.checksum,
+    }
 }
 
 fn take_over(tier: &SsdTier, namespaces: &Namespaces, catalogue: &mut Catalogue, record: &Record) -> bool {

@@ -30,6 +30,14 @@ impl Residents {
         }
     }
 
+    /// Whether a page lies in `slot`.
+    pub(crate) fn holds(&self, slot: SlotId) -> bool {
+        self.regions
+            .get(slot.region as usize)
+            .and_then(|region| region.get(slot.slot as usize))
+            .is_some_and(Option::is_some)
+    }
+
     /// The pages of `region`.
     pub(crate) fn of_region(&self, region: u32) -> Vec<PageId> {
         self.regions.get(region as usize).into_iter().flatten().copied().flatten().collect()

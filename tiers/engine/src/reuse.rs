@@ -5,10 +5,10 @@ use cairn_core::{PageKey, Tier};
 use cairn_policy::Link;
 use cairn_pool::SealedPage;
 
-use crate::catalogue::PageName;
 use crate::endurance::fingerprint;
 use crate::engine::Shared;
 use crate::namespace::Namespace;
+use crate::values::PageName;
 use crate::write_queue::{Offered, WriteJob};
 
 /// Notes a get of `chain`. `found` says of a page: not found, found on the SSD only, or the page in DRAM. Does not block on I/O.

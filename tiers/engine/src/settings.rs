@@ -14,7 +14,8 @@ use cairn_ssd::Device;
 pub struct EngineSettings {
     /// Page memory.
     pub dram: PoolSettings,
-    /// Size of an SSD region in bytes: the unit in which page sizes share the device.
+    /// Size of an SSD region in bytes: the unit in which page sizes share the device. Counts when the device is formatted; one that is in
+    /// use keeps its own.
     pub region_bytes: u64,
     /// Threads that read from the SSD: reads that the device works on at once.
     pub read_threads: usize,
@@ -24,7 +25,8 @@ pub struct EngineSettings {
     pub write_policy: WritePolicy,
     /// How much may be written to the SSD; `None`: as much as the policy names.
     pub endurance: Option<Plan>,
-    /// Most bytes that wait to be written; a page that does not fit is not written behind.
+    /// Most bytes of page memory that wait to be written, and never more than half of it all; a page that does not fit is not written
+    /// behind.
     pub write_behind_bytes: u64,
     /// Longest time that a page waits to be written, if nobody waits for it.
     pub write_behind_time: Duration,
@@ -39,13 +41,10 @@ pub struct EngineSettings {
 }
 
 impl EngineSettings {
-    /// The largest page that a namespace may have: what the limit, an arena and a region can hold.
+    /// The largest page that the limit and an arena allow.
     pub(crate) fn page_bytes_limit(&self) -> u64 {
-        let overhead = 2 * cairn_core::HEADER_BYTES as u64;
-        let frame = |bytes: u64| bytes - bytes % 4096;
-        self.page_bytes_max
-            .min(frame(self.dram.arena_bytes.min(self.dram.bytes)))
-            .min(frame(self.region_bytes.saturating_sub(overhead)))
+        let arena_bytes = self.dram.arena_bytes.min(self.dram.bytes);
+        self.page_bytes_max.min(arena_bytes - arena_bytes % 4096)
     }
 
     pub(crate) fn validate(&self) -> Result<()> {

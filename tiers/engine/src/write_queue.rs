@@ -12,8 +12,8 @@ use cairn_pool::SealedPage;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
-use crate::catalogue::{Left, PageName};
 use crate::endurance::{Charge, REMEMBER_INTERVAL};
+use crate::values::{Left, PageName};
 
 /// A page to be written.
 #[derive(Debug)]
@@ -25,6 +25,13 @@ pub(crate) struct WriteJob {
     pub(crate) charge: Charge,
     /// Since when it waits.
     pub(crate) since: Moment,
+}
+
+impl WriteJob {
+    /// Page memory that it holds.
+    fn bytes(&self) -> u64 {
+        self.page.len_bytes().next_multiple_of(4096)
+    }
 }
 
 /// What the writer does next.
@@ -89,7 +96,7 @@ impl WriteQueue {
             asked.extend(acknowledge);
             return Offered::Taken;
         }
-        let bytes = job.page.len_bytes();
+        let bytes = job.bytes();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
             return Offered::Full(job.charge);
         }
@@ -126,6 +133,23 @@ impl WriteQueue {
             state.bytes = 0;
         }
         self.work.notify_one();
+        drop(state);
+        self.room.notify_waiters();
+    }
+
+    /// Drops the pages of a namespace that wait; who asked for them is told that they are not durable.
+    pub(crate) fn forget(&self, namespace: NamespaceNo, metrics: &Metrics) {
+        let forgotten: Vec<WriteJob> = {
+            let mut state = self.state.lock();
+            let waiting = std::mem::take(&mut state.waiting);
+            let (forgotten, kept): (VecDeque<_>, VecDeque<_>) =
+                waiting.into_iter().partition(|job| job.name.namespace == namespace);
+            state.waiting = kept;
+            forgotten.into()
+        };
+        for job in forgotten {
+            self.done(job, false, metrics);
+        }
     }
 
     /// The next work; waits for it. A batch of writes has at most `pages_max` pages and, beyond its first page, `bytes_max` bytes.
@@ -158,7 +182,7 @@ impl WriteQueue {
     pub(crate) fn done(&self, job: WriteJob, durable: bool, metrics: &Metrics) {
         let asked = {
             let mut state = self.state.lock();
-            state.bytes = state.bytes.saturating_sub(job.page.len_bytes());
+            state.bytes = state.bytes.saturating_sub(job.bytes());
             let asked = state.asked.remove(&(job.name.namespace, job.name.key));
             state.show(metrics);
             asked
@@ -177,7 +201,7 @@ impl State {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while let Some(job) = self.waiting.front() {
-            bytes += job.page.len_bytes();
+            bytes += job.bytes();
             if batch.len() == pages_max || (!batch.is_empty() && bytes > bytes_max) {
                 break;
             }

@@ -6,21 +6,22 @@
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use cairn_core::metrics::Skipped;
-use cairn_core::{Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
+use cairn_core::{Error, ErrorKind, Generation, NamespaceId, Result, SlotId, Tier};
 use cairn_directory::{Change, NamespaceNo, Record};
-use cairn_ssd::PageFacts;
+use cairn_ssd::{PageFacts, SsdError};
 use tracing::error;
 
-use crate::catalogue::{Left, Shape, Wants};
 use crate::engine::Shared;
+use crate::values::{Coming, Left, Shape, Wants};
 use crate::write_queue::{Work, WriteJob};
 
-/// Most pages in one batch: one barrier and one directory commit are shared by so many.
-const BATCH_PAGES_MAX: usize = 64;
+/// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
+/// last so many pages may be torn.
+pub(crate) const BATCH_PAGES_MAX: usize = 64;
 /// Most bytes in one batch, beyond its first page.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
@@ -33,15 +34,30 @@ struct Written {
 
 /// Works until the queue says stop.
 pub(crate) fn run(shared: &Shared) {
+    let _alarm = Alarm(shared);
     loop {
         match shared.queue.take(BATCH_PAGES_MAX, BATCH_BYTES_MAX) {
             Work::Write(jobs) => write(shared, jobs),
             Work::Retire(left) => retire(shared, left),
+            // Not for a caller that has given up meanwhile.
+            Work::Clear(_, _, answer) if answer.is_closed() => {}
             Work::Clear(no, id, answer) => {
                 let _ = answer.send(clear(shared, no, id));
             }
             Work::Rest => remember(shared),
             Work::Stop => return,
+        }
+    }
+}
+
+/// If the writer dies of a defect, nobody waits for it, and everybody can see it.
+struct Alarm<'a>(&'a Shared);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            quarantine(self.0, &Error::new(ErrorKind::Internal, "the writer thread panicked"));
+            self.0.queue.stop(true);
         }
     }
 }
@@ -57,21 +73,22 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
     }
     let written_before = shared.metrics.ssd_written_bytes.get();
     let mut written: Vec<Written> = Vec::with_capacity(jobs.len());
-    let mut coming = HashSet::new();
+    let mut coming = Coming::new();
     for mut job in jobs {
-        let wants = shared.catalogue.lock().wants_on_ssd(&job.name, &coming);
+        let wants = shared.catalogue.lock().wants_on_ssd(&job.name, &job.page, &coming);
         let put = match wants {
             Wants::Nothing => {
                 shared.queue.done(job, true, &shared.metrics);
                 continue;
             }
-            Wants::Gone | Wants::Parent => Err(Skipped::ParentMissing),
+            Wants::Gone => Err(Skipped::Gone),
+            Wants::Parent => Err(Skipped::ParentMissing),
             Wants::Write if shared.queue.is_late(&job, shared.clock.now()) => Err(Skipped::Late),
             Wants::Write => put_in_slot(shared, &job),
         };
         match put {
             Ok((slot, generation)) => {
-                coming.insert(job.name.key);
+                coming.insert((job.name.namespace, job.name.key));
                 written.push(Written { job, slot, generation });
             }
             Err(reason) => {
@@ -104,7 +121,8 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
 
 /// Evicts as many pages as the batch needs slots, and makes the directory forget them before their slots are free.
 fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
-    let mut needed: HashMap<u64, (u64, Shape)> = HashMap::new();
+    // In order of size, so that what is evicted for a batch does not depend on chance.
+    let mut needed: BTreeMap<u64, (u64, Shape)> = BTreeMap::new();
     let left = {
         let mut catalogue = shared.catalogue.lock();
         for job in jobs {
@@ -114,15 +132,15 @@ fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
         }
         let mut left: Vec<Left> = Vec::new();
         for (slots, shape) in needed.into_values() {
-            let free = shared.tier.available(shape.page_bytes, slots);
-            let mut missing = slots.saturating_sub(free);
+            let mut missing = slots.saturating_sub(shared.tier.available(shape.page_bytes, slots));
             while missing > 0 {
-                let more = catalogue.evict_from_ssd(&shape, &|slot| shared.tier.is_pinned(slot));
-                if more.is_empty() {
+                let evicted = catalogue.evict(Tier::Ssd, &shape, &*shared.tier, None);
+                if evicted.left.is_empty() {
                     break;
                 }
-                missing = missing.saturating_sub(more.len() as u64);
-                left.extend(more);
+                let gained = if evicted.emptied { shared.tier.slots_in_region(shape.page_bytes).max(1) } else { 1 };
+                missing = missing.saturating_sub(gained);
+                left.extend(evicted.left);
             }
         }
         left
@@ -151,7 +169,8 @@ fn put_in_slot(shared: &Shared, job: &WriteJob) -> Result<(SlotId, Generation), 
     };
     let slot = match shared.tier.reserve(job.page.len_bytes()) {
         Ok(Some(slot)) => slot,
-        Ok(None) => return Err(Skipped::NoSpace),
+        // No region of this device can hold such a page.
+        Ok(None) | Err(SsdError::PageBytes { .. }) => return Err(Skipped::NoSpace),
         Err(failed) => {
             quarantine(shared, &failed.into());
             return Err(Skipped::WriteFailed);
@@ -200,14 +219,12 @@ fn publish(shared: &Shared, written: Vec<Written>) {
         let mut catalogue = shared.catalogue.lock();
         written
             .iter()
-            .map(|Written { job, slot, generation }| {
-                catalogue.publish_on_ssd(job.name.namespace, &job.name.key, *slot, *generation)
-            })
+            .map(|Written { job, slot, generation }| catalogue.publish_on_ssd(&job.name, &job.page, *slot, *generation))
             .collect()
     };
     for (Written { job, slot, .. }, published) in written.into_iter().zip(published) {
         if !published {
-            // Dropped from DRAM as damaged while it was being written: nobody may find it.
+            // Dropped from DRAM as damaged while it was being written: nobody may find it. Its slot is out of use until the next start.
             retire(shared, Left { namespace: job.namespace, key: job.name.key, slot });
         }
         shared.queue.done(job, published, &shared.metrics);
@@ -230,14 +247,18 @@ fn retire(shared: &Shared, left: Left) {
 
 fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
     let (left, pages) = shared.catalogue.lock().clear(no);
-    // Headers first: a rebuild after the loss of the directory must not bring the pages back.
-    for left in &left {
-        shared.tier.wipe(left.slot)?;
+    // Pages that waited to be written are out of the catalogue too; who puts them again must not join their jobs.
+    shared.queue.forget(no, &shared.metrics);
+    if shared.is_write_quarantined() {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "the pages are gone until the next start, not for good: the SSD takes no writes since one failed",
+        ));
     }
-    if !left.is_empty() {
-        shared.tier.barrier()?;
+    if let Err(failed) = forget_and_wipe(shared, id, &left) {
+        quarantine(shared, &failed);
+        return Err(failed);
     }
-    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
     for left in left {
         shared.tier.free(left.slot);
     }
@@ -251,6 +272,20 @@ fn remember(shared: &Shared) {
     {
         quarantine(shared, &failed);
     }
+}
+
+/// The directory first: it never names a page that has been wiped, which would look like damage after a crash. Then the headers: a rebuild
+/// after the loss of the directory must not bring the pages back, nor older copies that nothing names.
+fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()> {
+    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
+    for left in left {
+        shared.tier.wipe(left.slot)?;
+    }
+    let stale = shared.tier.wipe_stale(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot))?;
+    if stale > 0 || !left.is_empty() {
+        shared.tier.barrier()?;
+    }
+    Ok(())
 }
 
 fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {

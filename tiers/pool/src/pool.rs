@@ -134,6 +134,11 @@ impl Pool {
         self.0.state.lock().grid.drain(arena);
     }
 
+    /// Frames taken in `arena`: pages, and frames that are being filled.
+    pub fn taken_in(&self, arena: u32) -> u32 {
+        self.0.state.lock().grid.taken_in(arena)
+    }
+
     /// Size of the pool. Exactly the bytes set, rounded down to 4 KiB, less what the kernel would not provide while warming.
     pub fn capacity_bytes(&self) -> u64 {
         self.0.state.lock().capacity_bytes

@@ -27,6 +27,8 @@ mod disk;
 mod error;
 mod file;
 mod layout;
+#[cfg(feature = "testkit")]
+pub mod parsers;
 mod read_queue;
 mod region;
 mod scan;
@@ -42,4 +44,5 @@ pub use layout::slot_bytes;
 pub use read_queue::{ReadJob, ReadQueue, ReadReply, Submitted};
 pub use scan::ScanReport;
 pub use slots::ReadPin;
+pub use superblock::GENERATION_SPAN;
 pub use tier::{Expected, PageFacts, SsdComponents, SsdTier};

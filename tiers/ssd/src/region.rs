@@ -1,6 +1,6 @@
 //! Region headers: what size the slots of each region have.
 
-use cairn_core::DeviceId;
+use cairn_core::{DeviceId, Generation};
 
 use crate::disk::Disk;
 use crate::error::SsdError;
@@ -15,7 +15,12 @@ pub(crate) enum Cut {
     /// The region was never used.
     Unused,
     /// The region has slots of this size.
-    Slots(u64),
+    Slots {
+        /// Their size.
+        slot_bytes: u64,
+        /// Pages of a lower generation are left from an earlier cut.
+        since: Generation,
+    },
     /// The header is damaged or can not be read. Written anew with the region's next page.
     Unknown,
 }
@@ -33,7 +38,7 @@ fn read(disk: &Disk, layout: &Layout, device: DeviceId, region: u32) -> Cut {
     }
 }
 
-fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut {
+pub(crate) fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut {
     match sector::look(block, &MAGIC) {
         Sector::Blank => return Cut::Unused,
         Sector::Whole => {}
@@ -43,7 +48,8 @@ fn decode(block: &Block, layout: &Layout, device: DeviceId, region: u32) -> Cut 
     let owner = DeviceId::from_bytes(sector::take(block, 16));
     let slot_bytes = u64::from_le_bytes(sector::take(block, 32));
     let possible = slot_bytes.is_multiple_of(BLOCK_BYTES) && slot_bytes > BLOCK_BYTES && layout.slots(slot_bytes) > 0;
-    if found == region && owner == device && possible { Cut::Slots(slot_bytes) } else { Cut::Unknown }
+    let since = Generation::from_u64(u64::from_le_bytes(sector::take(block, 40)));
+    if found == region && owner == device && possible { Cut::Slots { slot_bytes, since } } else { Cut::Unknown }
 }
 
 /// Writes a region's header and makes it durable: before the region's first slot of this size is used.
@@ -53,11 +59,18 @@ pub(crate) fn write(
     device: DeviceId,
     region: u32,
     slot_bytes: u64,
+    since: Generation,
 ) -> Result<(), SsdError> {
+    let block = encode(device, region, slot_bytes, since);
+    disk.write(layout.region_at(region), &[&block])?;
+    disk.barrier()
+}
+
+pub(crate) fn encode(device: DeviceId, region: u32, slot_bytes: u64, since: Generation) -> Block {
     let mut block = sector::start(&MAGIC);
     sector::put(&mut block, 12, &region.to_le_bytes());
     sector::put(&mut block, 16, device.as_bytes());
     sector::put(&mut block, 32, &slot_bytes.to_le_bytes());
-    disk.write(layout.region_at(region), &[&sector::seal(block)])?;
-    disk.barrier()
+    sector::put(&mut block, 40, &since.to_u64().to_le_bytes());
+    sector::seal(block)
 }

@@ -1,9 +1,11 @@
-//! Reading every page's header, for a rebuild of a lost directory.
+//! Reading the headers of pages: for a rebuild of a lost directory, and so that a rebuild never brings back what was cleared.
 
-use cairn_core::{HEADER_BYTES, HeaderFault, PageHeader, SlotId};
+use cairn_core::{Generation, HEADER_BYTES, HeaderFault, NamespaceId, PageHeader, SlotId};
 
+use crate::error::SsdError;
 use crate::layout::slot_bytes;
 use crate::region::Cut;
+use crate::sector::EMPTY;
 use crate::tier::SsdTier;
 
 /// What a scan found.
@@ -30,7 +32,7 @@ impl SsdTier {
         let mut report = ScanReport::default();
         for region in 0..self.layout.regions {
             match self.cut(region) {
-                Cut::Slots(slot_bytes) => self.scan_region(region, slot_bytes, visit, &mut report),
+                Cut::Slots { slot_bytes, since } => self.scan_region(region, slot_bytes, since, visit, &mut report),
                 Cut::Unknown => report.damaged_regions += 1,
                 Cut::Unused => {}
             }
@@ -38,24 +40,59 @@ impl SsdTier {
         report
     }
 
-    fn scan_region(&self, region: u32, cut_bytes: u64, visit: &mut dyn FnMut(PageHeader), report: &mut ScanReport) {
-        let mut block = [0; HEADER_BYTES];
+    /// Wipes every header of `namespace` in the slots that `is_live` does not hold for: copies of pages that were evicted, or never
+    /// acknowledged, and that a rebuild would find. Blocks; reads one block for each of these slots; durable after the next
+    /// [`SsdTier::barrier`]. The number of headers.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn wipe_stale(&self, namespace: &NamespaceId, is_live: &dyn Fn(SlotId) -> bool) -> Result<u64, SsdError> {
+        let mut wiped = 0;
+        for region in 0..self.layout.regions {
+            let Cut::Slots { slot_bytes, .. } = self.cut(region) else { continue };
+            for slot in (0..self.layout.slots(slot_bytes)).map(|slot| SlotId { region, slot }) {
+                let Some(at) = self.layout.slot_at(slot, slot_bytes).filter(|_| !is_live(slot)) else { continue };
+                if self.header_at(at, slot).is_ok_and(|header| header.namespace == *namespace) {
+                    self.disk.write(at, &[&EMPTY])?;
+                    wiped += 1;
+                }
+            }
+        }
+        Ok(wiped)
+    }
+
+    fn scan_region(
+        &self,
+        region: u32,
+        cut_bytes: u64,
+        since: Generation,
+        visit: &mut dyn FnMut(PageHeader),
+        report: &mut ScanReport,
+    ) {
         for slot in 0..self.layout.slots(cut_bytes) {
             let slot = SlotId { region, slot };
             let Some(at) = self.layout.slot_at(slot, cut_bytes) else { return };
-            if self.disk.read(at, &mut [&mut block]).is_err() {
-                report.unreadable_slots += 1;
-                continue;
-            }
-            match PageHeader::decode(&block, &self.header_key, self.device, slot) {
-                // A header of another length is left from a time when the region was cut otherwise.
-                Ok(header) if slot_bytes(header.payload_bytes) == Some(cut_bytes) => {
+            match self.header_at(at, slot) {
+                // A header of another length, or older than the cut, is left from a time when the region was cut otherwise.
+                Ok(header) if slot_bytes(header.payload_bytes) == Some(cut_bytes) && header.generation >= since => {
                     report.pages += 1;
                     visit(header);
                 }
-                Err(HeaderFault::Absent) => report.empty_slots += 1,
-                Ok(_) | Err(_) => report.damaged_slots += 1,
+                Err(NoHeader::Unreadable) => report.unreadable_slots += 1,
+                Err(NoHeader::Fault(HeaderFault::Absent)) => report.empty_slots += 1,
+                Ok(_) | Err(NoHeader::Fault(_)) => report.damaged_slots += 1,
             }
         }
     }
+
+    fn header_at(&self, at: u64, slot: SlotId) -> Result<PageHeader, NoHeader> {
+        let mut block = [0; HEADER_BYTES];
+        self.disk.read(at, &mut [&mut block]).map_err(|_| NoHeader::Unreadable)?;
+        PageHeader::decode(&block, &self.header_key, self.device, slot).map_err(NoHeader::Fault)
+    }
+}
+
+enum NoHeader {
+    Unreadable,
+    Fault(HeaderFault),
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cairn_core::metrics::Metrics;
-use cairn_core::{Grid, SlotId};
+use cairn_core::{Grid, Place, SlotId};
 use parking_lot::Mutex;
 
 use crate::layout::Layout;
@@ -43,11 +43,11 @@ impl Slots {
     }
 
     /// Takes a free slot of this size.
-    pub(crate) fn take(&self, slot_bytes: u64) -> Option<SlotId> {
+    pub(crate) fn take(&self, slot_bytes: u64) -> Option<Place> {
         let mut state = self.state.lock();
-        let slot = state.grid.take(slot_bytes, slot_bytes)?.slot;
+        let place = state.grid.take(slot_bytes, slot_bytes)?;
         self.note_used(&mut state, slot_bytes, true);
-        Some(slot)
+        Some(place)
     }
 
     /// Takes this slot, if it is free and its region has slots of this size or none yet.
@@ -86,6 +86,11 @@ impl Slots {
     /// Free slots of this size, counted up to `enough`.
     pub(crate) fn available(&self, slot_bytes: u64, enough: u64) -> u64 {
         self.state.lock().grid.available(slot_bytes, slot_bytes, enough)
+    }
+
+    /// Slots taken in `region`.
+    pub(crate) fn taken_in(&self, region: u32) -> u32 {
+        self.state.lock().grid.taken_in(region)
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {

@@ -3,18 +3,19 @@
 //! Both copies are written at every change, the worse one first, with a barrier after each. So one is whole at any moment, and a limit is
 //! used only when both have it: whichever copy is lost, the other starts no lower than anything that was handed out.
 
-use cairn_core::{DeviceId, Generation, HeaderKey};
+use cairn_core::{DeviceId, Generation, HEADER_BYTES, HeaderKey};
 use parking_lot::Mutex;
 
 use crate::device::DeviceError;
 use crate::disk::Disk;
 use crate::error::SsdError;
-use crate::layout::{Layout, SUPERBLOCKS_AT};
+use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, SUPERBLOCKS_AT};
 use crate::sector::{self, Block, Sector, VERSION};
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
 /// How far the generation limit is raised at a time: two small writes for so many pages, and so many numbers lost by a crash, of 2^64.
-const GENERATION_STEP: u64 = 65_536;
+/// Each opening of a device begins with a new span: 1 to this, this + 1 to twice this, and so on.
+pub const GENERATION_SPAN: u64 = 65_536;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    fn encode(&self) -> Block {
+    pub(crate) fn encode(&self) -> Block {
         let mut block = sector::start(&MAGIC);
         sector::put(&mut block, 16, &self.sequence.to_le_bytes());
         sector::put(&mut block, 24, self.device.as_bytes());
@@ -39,7 +40,7 @@ impl Superblock {
         sector::seal(block)
     }
 
-    fn decode(block: &Block) -> Half {
+    pub(crate) fn decode(block: &Block) -> Half {
         match sector::look(block, &MAGIC) {
             Sector::Whole => {}
             Sector::Blank => return Half::Blank,
@@ -70,7 +71,7 @@ impl Superblock {
 
 /// One of the two copies, as found.
 #[derive(Debug)]
-enum Half {
+pub(crate) enum Half {
     Whole(Superblock),
     Blank,
     Damaged,
@@ -103,7 +104,10 @@ struct State {
 impl Superblocks {
     /// Reads both copies, refuses what must not be touched, repairs a copy that is damaged or behind, and takes in a grown device.
     pub(crate) fn open(disk: &Disk) -> Result<Self, SsdError> {
-        let Found { newest, worse, both } = choose(read_copies(disk))?;
+        let Found { newest, worse, both } = match choose(read_copies(disk)) {
+            Err(SsdError::Blank) if !is_blank_behind(disk)? => return Err(SsdError::SuperblocksDamaged),
+            found => found?,
+        };
         let (device_bytes, formatted_bytes) = (disk.device.bytes(), newest.device_bytes);
         if device_bytes < formatted_bytes {
             return Err(SsdError::Smaller { device_bytes, formatted_bytes });
@@ -134,11 +138,16 @@ impl Superblocks {
         self.state.lock().current
     }
 
+    /// No generation from this one on was handed out before.
+    pub(crate) fn upcoming_generation(&self) -> Generation {
+        Generation::from_u64(self.state.lock().next_generation)
+    }
+
     /// A generation that was never handed out before. Once in many calls it writes and waits for the disk.
     pub(crate) fn next_generation(&self, disk: &Disk) -> Result<Generation, SsdError> {
         let mut state = self.state.lock();
         if state.next_generation >= state.current.generation_limit {
-            let generation_limit = state.current.generation_limit + GENERATION_STEP;
+            let generation_limit = state.current.generation_limit + GENERATION_SPAN;
             let raised = Superblock { generation_limit, ..state.current };
             state.write(disk, raised)?;
         }
@@ -169,6 +178,16 @@ fn read_copies(disk: &Disk) -> [Half; 2] {
             Err(error) => Half::Unreadable(error),
         }
     })
+}
+
+/// Whether the first region was never used either: then the device is new, and not one that has lost its superblocks.
+fn is_blank_behind(disk: &Disk) -> Result<bool, SsdError> {
+    let mut block = [0; HEADER_BYTES];
+    if disk.device.bytes() < FRONT_BYTES + BLOCK_BYTES {
+        return Ok(true);
+    }
+    disk.read(FRONT_BYTES, &mut [&mut block])?;
+    Ok(block == [0; HEADER_BYTES])
 }
 
 fn choose(copies: [Half; 2]) -> Result<Found, SsdError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{
     Checksum, Clock, DeviceId, Entropy, Generation, HEADER_BYTES, HeaderFault, HeaderKey, NamespaceId, PageHeader,
-    PageKey, SlotId,
+    PageKey, Place, SlotId,
 };
 use parking_lot::Mutex;
 
@@ -136,15 +136,17 @@ impl SsdTier {
         let slot_bytes = self.fitting(page_bytes)?;
         self.disk.writable()?;
         let mut cuts = self.cuts.lock();
-        let Some(slot) = self.slots.take(slot_bytes) else { return Ok(None) };
+        let Some(Place { slot, opened }) = self.slots.take(slot_bytes) else { return Ok(None) };
         let cut = &mut cuts[slot.region as usize];
-        if *cut != Cut::Slots(slot_bytes) {
+        if !matches!(*cut, Cut::Slots { slot_bytes: cut_bytes, .. } if cut_bytes == slot_bytes) {
+            // Pages of an earlier cut must not be found again. If the header was damaged, though, the pages in the region are live.
+            let since = if opened { self.superblocks.upcoming_generation() } else { Generation::default() };
             *cut = Cut::Unknown;
-            if let Err(error) = region::write(&self.disk, &self.layout, self.device, slot.region, slot_bytes) {
+            if let Err(error) = region::write(&self.disk, &self.layout, self.device, slot.region, slot_bytes, since) {
                 self.slots.free(slot);
                 return Err(error);
             }
-            *cut = Cut::Slots(slot_bytes);
+            *cut = Cut::Slots { slot_bytes, since };
         }
         Ok(Some(slot))
     }
@@ -154,9 +156,10 @@ impl SsdTier {
     pub fn claim(&self, slot: SlotId, page_bytes: u64) -> bool {
         let Ok(slot_bytes) = self.fitting(page_bytes) else { return false };
         let agrees = match self.cuts.lock().get(slot.region as usize) {
-            Some(Cut::Slots(cut_bytes)) => *cut_bytes == slot_bytes,
-            Some(Cut::Unknown) => true,
-            Some(Cut::Unused) | None => false,
+            Some(Cut::Slots { slot_bytes: cut_bytes, .. }) => *cut_bytes == slot_bytes,
+            // What names the slot is a second witness: a region whose header was lost may be in use. Its pages are verified by who reads them.
+            Some(Cut::Unknown | Cut::Unused) => true,
+            None => false,
         };
         agrees && self.slots.claim(slot, slot_bytes)
     }
@@ -283,6 +286,16 @@ impl SsdTier {
     /// Free slots for pages of `page_bytes`, counted up to `enough`. Does not block.
     pub fn available(&self, page_bytes: u64, enough: u64) -> u64 {
         self.fitting(page_bytes).map_or(0, |slot_bytes| self.slots.available(slot_bytes, enough))
+    }
+
+    /// Slots taken in `region`: pages, and slots that are being written or are out of use. Does not block.
+    pub fn taken_in(&self, region: u32) -> u32 {
+        self.slots.taken_in(region)
+    }
+
+    /// Slots for pages of `page_bytes` that one region can be cut into.
+    pub fn slots_in_region(&self, page_bytes: u64) -> u64 {
+        self.fitting(page_bytes).map_or(0, |slot_bytes| self.layout.slot_space_bytes() / slot_bytes)
     }
 
     /// The device's id, made when it was formatted.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use cairn_core::{Generation, SlotId};
 use cairn_ssd::{ReadFault, SsdError, SsdTier};
-use cairn_testkit::fault_device::{Dice, Fault, FaultDevice, Unsynced};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::fault_device::{Fault, FaultDevice, Unsynced};
 use common::{Written, device_bytes, format, of_header, open, read, scan, write};
 
 const SEEDS: u64 = 1_500;
@@ -87,7 +88,7 @@ impl Model {
     }
 
     fn put(&mut self, tier: &SsdTier, seed: u64) -> Result<(), SsdError> {
-        let page_bytes = PAGE_SIZES[self.dice.below(4)];
+        let page_bytes = PAGE_SIZES[self.dice.place(4)];
         let Some(slot) = tier.reserve(page_bytes as u64)? else {
             self.evict(tier);
             return Ok(());
@@ -124,14 +125,14 @@ impl Model {
 
     fn take_one(&mut self) -> Option<Written> {
         let slots: Vec<_> = self.acknowledged.keys().copied().collect();
-        let slot = slots.get(self.dice.below(slots.len().max(1) as u64))?;
+        let slot = slots.get(self.dice.place(slots.len()))?;
         self.acknowledged.remove(slot)
     }
 
     fn hurt(&mut self, device: &FaultDevice) {
         match self.dice.below(8) {
             0 => device.inject(Fault::FailBarrier),
-            1 => device.inject(Fault::ShortWrite { kept_bytes: self.dice.below(9_000) }),
+            1 => device.inject(Fault::ShortWrite { kept_bytes: self.dice.place(9_000) }),
             2 => device.inject(Fault::FailWrite),
             _ => {}
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use cairn_core::{Error, ErrorKind};
 use cairn_ssd::SsdError;
-use cairn_testkit::fault_device::{Dice, FaultDevice, Unsynced};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::fault_device::{FaultDevice, Unsynced};
 use common::{REGION_BYTES, Rig, SUPERBLOCK_A, SUPERBLOCK_B, blank, device_bytes, format, open, scan};
 
 #[test]
@@ -52,6 +53,14 @@ fn two_damaged_superblocks_are_refused_clearly_and_left_alone() {
     assert_eq!(Error::from(error).kind(), ErrorKind::Invalid);
     assert!(matches!(format(rig.device.clone()), Err(SsdError::NotBlank)));
     assert!(before == rig.device.image(Unsynced::Kept));
+}
+
+#[test]
+fn superblocks_overwritten_with_zeros_are_damage_and_not_a_new_device() {
+    let rig = Rig::new(1);
+    rig.put(1, 500);
+    rig.device.overwrite(0, &[0; 65_536]);
+    assert!(matches!(open(rig.device.clone()), Err(SsdError::SuperblocksDamaged)));
 }
 
 #[test]
@@ -123,7 +132,7 @@ fn generations_never_repeat_over_100_openings_without_a_close() {
         let mut image = rig.device.image(Unsynced::Dice(dice.roll()));
         // The loss of one copy does not bring an old limit back.
         if dice.below(2) == 0 {
-            let lost = usize::try_from([SUPERBLOCK_A, SUPERBLOCK_B][dice.below(2)]).unwrap();
+            let lost = usize::try_from([SUPERBLOCK_A, SUPERBLOCK_B][dice.place(2)]).unwrap();
             image[lost..lost + 512].fill(0xff);
         }
         rig = Rig::over(Arc::new(FaultDevice::from_image(image)));

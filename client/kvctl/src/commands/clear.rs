@@ -4,6 +4,7 @@ use cairn_client::Client;
 use cairn_core::NamespaceId;
 use serde_json::json;
 
+use crate::chain::unhex;
 use crate::outcome::{Code, Failure};
 use crate::print::{Output, count};
 
@@ -18,15 +19,18 @@ pub(crate) async fn run(client: &Client, start: &str, out: &Output) -> Result<Co
     Ok(Code::Fine)
 }
 
-/// The one namespace whose id starts like this.
+/// The namespace with this id, or the one known that starts like this.
 async fn find(client: &Client, start: &str) -> Result<NamespaceId, Failure> {
     let hex = start.chars().all(|c| c.is_ascii_hexdigit());
     if !hex || !(DIGITS_MIN..=64).contains(&start.len()) {
         return Err(Failure::usage(format!("a namespace is {DIGITS_MIN} to 64 hex digits: {start:?}"))
             .hint("`kvctl namespaces` lists them"));
     }
+    if let Some(id) = unhex(start).and_then(|id| id.try_into().ok()) {
+        return Ok(NamespaceId::from_bytes(id));
+    }
     let start = start.to_ascii_lowercase();
-    let known = client.namespaces().await?;
+    let known = client.namespaces().await?.namespaces;
     let found: Vec<NamespaceId> =
         known.into_iter().map(|namespace| namespace.id).filter(|id| id.to_string().starts_with(&start)).collect();
     match found[..] {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use cairn_core::metrics::Damage;
-use cairn_core::{Durability, PageKey, StopReason, Tier};
+use cairn_core::{Durability, ErrorKind, PageKey, StopReason, Tier};
 use cairn_testkit::fault_device::{Fault, FaultDevice};
 use cairn_testkit::payload;
 
@@ -113,7 +113,9 @@ async fn case_11_a_truncated_file_loses_what_is_beyond_its_end_and_serves_the_re
 
 #[tokio::test]
 async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
-    let (rig, keys) = cold(128).await;
+    let (mut rig, keys) = cold(128).await;
+    // One load at a time: none is under way when a get has ended.
+    rig.settings.load_window_bytes = PAGE_BYTES;
     flip_bit(&rig, find_payload(&rig, &keys[0]));
     flip_bit(&rig, find_payload(&rig, &keys[1]));
     let cairn = rig.open().await;
@@ -187,4 +189,43 @@ async fn a_failed_barrier_acknowledges_nothing_and_is_not_repeated() {
     let report = cairn.put(&namespace, &chain(&namespace, 2, 4), Durability::Ssd).await;
     assert_eq!((report.good_pages, report.durability), (4, Durability::Memory));
     assert_eq!(device.steps(), steps, "no write and no barrier after the failed one");
+}
+
+#[tokio::test]
+async fn a_page_on_a_sector_that_can_not_be_read_is_a_miss_and_a_put_mends_it() {
+    let rig = Rig::new(64, 64);
+    let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
+    let cairn = rig.open_on(device.clone()).await;
+    let keys = chain(&cairn.namespace(), 1, 4);
+    cairn.put(&cairn.namespace(), &keys, Durability::Ssd).await;
+    drop(cairn);
+    let cairn = rig.open_on(device.clone()).await;
+    let namespace = cairn.namespace();
+    // The third slot of the first region.
+    let at = 65_536 + 4096 + 2 * (PAGE_BYTES + 4096);
+    device.break_sectors(at..at + 512);
+    let got = cairn.get(&namespace, &keys).await;
+    assert_eq!((got.end.good_pages, got.end.stop), (2, StopReason::ReadFailed));
+    // The next one is told at once, and what a match promises is there.
+    assert_eq!(cairn.matched(&namespace, &keys), 2);
+    assert_eq!(cairn.begin(&namespace, &keys, Durability::Ssd).needed(), vec![2..3]);
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 4);
+}
+
+#[tokio::test]
+async fn a_clear_that_the_disk_refused_says_so_every_time() {
+    let rig = Rig::new(64, 64);
+    let device = Arc::new(FaultDevice::new(rig.ssd_bytes as usize));
+    let cairn = rig.open_on(device.clone()).await;
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 4);
+    cairn.put(&namespace, &keys, Durability::Ssd).await;
+    device.inject(Fault::FailWrite);
+    for _ in 0..2 {
+        let failed = cairn.engine.clear(&namespace).await.expect_err("the disk refuses");
+        assert_eq!(failed.kind(), ErrorKind::Unavailable);
+        assert_eq!(cairn.matched(&namespace, &keys), 0, "nobody is served what should be gone");
+    }
+    assert!(cairn.engine.stats().write_quarantined);
 }

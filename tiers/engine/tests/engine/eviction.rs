@@ -1,8 +1,10 @@
 //! Eviction: parents after children, one page size making room for another, nobody's page taken from under them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use cairn_core::{Durability, Tier};
+use cairn_core::{Durability, NotStored, PageOutcome, StopReason, Tier};
+use cairn_engine::GetEnd;
 use proptest::prelude::*;
 
 use crate::rig::{PAGE_BYTES, Rig, Running, branch, chain, identity};
@@ -158,21 +160,105 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn puts_that_crowd_a_small_pool_do_not_lose_their_own_pages_and_do_not_stall() {
-    // The write queue may hold more than all of DRAM.
-    let mut rig = Rig::new(24, 2048);
-    rig.settings.write_behind_bytes = 1 << 30;
-    let cairn = std::sync::Arc::new(rig.open().await);
+async fn puts_that_crowd_a_small_pool_end_with_a_whole_prefix_and_do_not_wait_for_each_other() {
+    let rig = Rig::new(24, 2048);
+    let cairn = Arc::new(rig.open().await);
     let namespace = cairn.namespace();
     let mut puts = tokio::task::JoinSet::new();
     for name in 0..40 {
-        let (cairn, namespace) = (std::sync::Arc::clone(&cairn), std::sync::Arc::clone(&namespace));
+        let (cairn, namespace) = (Arc::clone(&cairn), Arc::clone(&namespace));
         puts.spawn(async move {
-            let keys = chain(&namespace, name, 30);
-            cairn.put(&namespace, &keys, Durability::Memory).await.good_pages
+            let keys = chain(&namespace, name, 20);
+            cairn.put(&namespace, &keys, Durability::Ssd).await
         });
     }
-    while let Some(good_pages) = puts.join_next().await {
-        assert_eq!(good_pages.expect("a put"), 30);
+    while let Some(report) = puts.join_next().await {
+        let waited = PageOutcome::NotStored(NotStored::NoSpace);
+        assert!(!report.expect("a put").outcomes.contains(&waited), "waited until its deadline");
     }
+    let chains: Vec<_> = (0..40).map(|name| chain(&namespace, name, 20)).collect();
+    cairn.written(&namespace).await;
+    no_orphans(&cairn, &namespace, &chains).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_36_many_cold_gets_on_a_pool_that_holds_few_do_not_wait_for_each_other() {
+    let rig = Rig::new(64, 512);
+    let cairn = Arc::new(rig.open().await);
+    let namespace = cairn.namespace();
+    let chains: Vec<_> = (0..12).map(|name| chain(&namespace, name, 24)).collect();
+    for keys in &chains {
+        assert_eq!(cairn.put(&namespace, keys, Durability::Ssd).await.good_pages, 24);
+    }
+    for _ in 0..5 {
+        let mut gets = tokio::task::JoinSet::new();
+        for keys in chains.clone() {
+            let (cairn, namespace) = (Arc::clone(&cairn), Arc::clone(&namespace));
+            gets.spawn(async move { cairn.get(&namespace, &keys).await.end });
+        }
+        while let Some(end) = gets.join_next().await {
+            assert_eq!(end.expect("a get"), GetEnd { good_pages: 24, stop: StopReason::EndOfChain });
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_large_page_takes_the_place_of_a_long_chain_of_tiny_ones() {
+    let mut rig = Rig::new(1024, 64);
+    rig.settings.dram.arena_bytes = rig.settings.dram.bytes;
+    rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
+    let cairn = rig.open().await;
+    let mut tiny = identity();
+    tiny.page_bytes = 256;
+    let small = cairn.namespace_of(&tiny);
+    let keys = chain(&small, 1, 2048);
+    assert_eq!(cairn.put(&small, &keys, Durability::Memory).await.good_pages, 2048);
+    let large = cairn.namespace();
+    assert_eq!(cairn.put(&large, &chain(&large, 2, 3), Durability::Memory).await.good_pages, 3);
+    assert_eq!(cairn.matched(&small, &keys), 0);
+}
+
+#[tokio::test]
+async fn a_page_that_no_region_of_an_older_device_can_hold_is_refused_and_others_are_written() {
+    let mut rig = Rig::new(512, 16);
+    drop(rig.open().await);
+    // The device keeps the regions that it was formatted with.
+    rig.settings.region_bytes = 64 << 20;
+    let cairn = rig.open().await;
+    let mut wide = identity();
+    wide.page_bytes = 256 * 1024;
+    let refused = cairn.engine.open_namespace(&cairn_core::Principal::local(), &wide);
+    assert_eq!(refused.expect_err("too large").kind(), cairn_core::ErrorKind::Invalid);
+    let small = cairn.namespace();
+    assert_eq!(cairn.put(&small, &chain(&small, 1, 2), Durability::Ssd).await.durability, Durability::Ssd);
+}
+
+#[tokio::test]
+async fn a_get_of_a_prefix_larger_than_the_pool_comes_through_although_the_pool_holds_its_tail() {
+    let rig = Rig::new(32, 128);
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 64);
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.good_pages, 64);
+    // DRAM holds the tail; the head is on the SSD only.
+    let runs = cairn.engine.match_prefix(&namespace, &keys, u64::MAX).expect("a match").runs;
+    assert_eq!(runs.last().map(|(tier, _)| *tier), Some(Tier::Dram));
+    assert_eq!(cairn.get(&namespace, &keys).await.end, GetEnd { good_pages: 64, stop: StopReason::EndOfChain });
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 64);
+}
+
+#[tokio::test]
+async fn a_put_that_fills_the_pool_with_its_own_prefix_ends_with_no_space_and_keeps_the_prefix() {
+    let mut rig = Rig::new(32, 128);
+    rig.settings.write_policy = cairn_policy::WritePolicy::Requested;
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let keys = chain(&namespace, 1, 64);
+    assert_eq!(cairn.put(&namespace, &keys[..32], Durability::Memory).await.good_pages, 32);
+    let report = cairn.put(&namespace, &keys, Durability::Memory).await;
+    assert_eq!(report.good_pages, 32);
+    assert_eq!(report.outcomes[32], PageOutcome::NotStored(NotStored::NoSpace));
+    assert_eq!(cairn.get(&namespace, &keys).await.end.good_pages, 32);
+    // Asking for the SSD makes room as it goes.
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.good_pages, 64);
 }

@@ -135,3 +135,23 @@ async fn identities_that_can_not_be_are_refused() {
     }
     assert!(cairn.engine.namespaces(&Principal::local()).is_empty());
 }
+
+#[tokio::test]
+async fn one_namespace_too_many_is_refused_and_costs_nothing_not_even_at_the_next_start() {
+    let mut rig = Rig::new(64, 64);
+    rig.settings.namespaces_max = 2;
+    let cairn = rig.open().await;
+    cairn.namespace();
+    cairn.namespace_of(&with(|i| i.model_revision = "r2".into()));
+    for revision in 3..6 {
+        let one_more = with(|i| i.model_revision = format!("r{revision}"));
+        let refused = cairn.engine.open_namespace(&Principal::local(), &one_more).expect_err("one too many");
+        assert_eq!(refused.kind(), ErrorKind::NoSpace);
+    }
+    drop(cairn);
+    // What was open stays open, also under a lower limit.
+    rig.settings.namespaces_max = 1;
+    let cairn = rig.open().await;
+    assert_eq!(cairn.engine.namespaces(&Principal::local()).len(), 2);
+    cairn.namespace();
+}

@@ -69,3 +69,16 @@ async fn branches_share_the_pages_of_their_common_prefix() {
     assert_eq!(cairn.engine.stats().dram.pages, 11);
     assert_eq!(cairn.get(&namespace, &fork).await.end.good_pages, 8);
 }
+
+#[tokio::test]
+async fn a_known_page_behind_a_gap_and_at_another_position_is_refused_and_nothing_is_stored() {
+    let rig = Rig::new(64, 64);
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let known = chain(&namespace, 1, 6);
+    cairn.put(&namespace, &known, Durability::Memory).await;
+    let new = chain(&namespace, 2, 1);
+    let refused = cairn.engine.begin_put(&namespace, vec![new[0], known[4]], Durability::Memory, cairn.deadline());
+    assert_eq!(refused.expect_err("out of order").kind(), ErrorKind::Invalid);
+    assert_eq!(cairn.matched(&namespace, &new), 0);
+}

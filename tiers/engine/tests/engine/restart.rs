@@ -1,7 +1,12 @@
 //! Restart: what was acknowledged is found, in whatever way the process ended and whatever became of the directory.
 
+use std::sync::Arc;
+
 use cairn_core::{Durability, ErrorKind, Principal, StopReason, Tier};
 use cairn_engine::OpenMode;
+use cairn_ssd::{Device, DeviceError};
+use cairn_testkit::fault_device::FaultDevice;
+use parking_lot::{Condvar, Mutex};
 
 use crate::rig::{PAGE_BYTES, Rig, branch, chain, identity};
 
@@ -158,4 +163,76 @@ async fn twenty_crashes_in_a_row_lose_nothing_that_was_acknowledged() {
         // Left waiting in the write queue.
         cairn.put(&namespace, &chain(&namespace, 1000 + round, 8), Durability::Memory).await;
     }
+}
+
+/// A device that holds every write back while its gate is shut.
+#[derive(Debug)]
+struct Gate {
+    device: FaultDevice,
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set_shut(&self, shut: bool) {
+        *self.shut.lock() = shut;
+        self.opened.notify_all();
+    }
+}
+
+impl Device for Gate {
+    fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
+        self.device.read_at(at, parts)
+    }
+
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        let mut shut = self.shut.lock();
+        self.opened.wait_while(&mut shut, |shut| *shut);
+        drop(shut);
+        self.device.write_at(at, parts)
+    }
+
+    fn barrier(&self) -> Result<(), DeviceError> {
+        self.device.barrier()
+    }
+
+    fn describe(&self) -> &str {
+        "gate"
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_cleared_while_it_waited_to_be_written_does_not_come_back_in_another_ones_place() {
+    let rig = Rig::new(256, 256);
+    let gate = Arc::new(Gate {
+        device: FaultDevice::new(rig.ssd_bytes as usize),
+        shut: Mutex::new(false),
+        opened: Condvar::new(),
+    });
+    let cairn = rig.open_on(gate.clone()).await;
+    let namespace = cairn.namespace();
+    let mut other = identity();
+    other.model = "another".into();
+    let busy = cairn.namespace_of(&other);
+    gate.set_shut(true);
+    // The writer is busy with the other namespace; the page of this one waits behind it.
+    cairn.put(&busy, &chain(&busy, 1, 100), Durability::Memory).await;
+    let keys = chain(&namespace, 1, 1);
+    cairn.put(&namespace, &keys, Durability::Memory).await;
+    let clearing = tokio::spawn({
+        let (engine, namespace) = (Arc::clone(&cairn.engine), Arc::clone(&namespace));
+        async move { engine.clear(&namespace).await }
+    });
+    gate.set_shut(false);
+    clearing.await.expect("it ends").expect("cleared");
+    // Put again: durable means that these very bytes are on the SSD.
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
+    drop((cairn, namespace, busy));
+    let cairn = rig.open_on(gate).await;
+    let got = cairn.get(&cairn.namespace(), &keys).await;
+    assert_eq!((got.end.good_pages, got.tiers), (1, vec![Tier::Ssd]));
 }

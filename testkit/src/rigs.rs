@@ -45,7 +45,10 @@ pub fn record(run: &RigRun, path: &Path) -> io::Result<()> {
 }
 
 /// A JSON list with one item a line.
-pub(crate) fn json_lines<T: Serialize>(items: &[T]) -> io::Result<String> {
+///
+/// # Errors
+/// If an item can not be JSON.
+pub fn json_lines<T: Serialize>(items: &[T]) -> io::Result<String> {
     let lines = items.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))
 }

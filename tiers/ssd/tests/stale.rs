@@ -1,0 +1,36 @@
+//! Copies that nothing names any more: what a clear wipes, and what an earlier cut of a region left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can not go on says so by panicking")]
+
+mod common;
+
+use cairn_core::NamespaceId;
+use common::{NAMESPACE, REGION_BYTES, Rig, scan};
+
+#[test]
+fn what_nothing_names_is_wiped_for_its_namespace_only() {
+    let rig = Rig::new(1);
+    let pages = [1, 2, 3].map(|number| rig.put(number, 4096));
+    rig.tier.free(pages[1].slot);
+    let is_live = |slot| slot == pages[0].slot;
+    assert_eq!(rig.tier.wipe_stale(&NamespaceId::from_bytes([8; 32]), &is_live).unwrap(), 0);
+    assert_eq!(rig.tier.wipe_stale(&NAMESPACE, &is_live).unwrap(), 2);
+    rig.tier.barrier().unwrap();
+    let (headers, report) = scan(&rig.reopen().tier);
+    assert_eq!((headers.len(), headers[0].key), (1, pages[0].facts.key));
+    assert_eq!(report.empty_slots, REGION_BYTES / 8192 - 2);
+}
+
+#[test]
+fn pages_of_an_earlier_cut_of_a_region_are_not_found_when_it_is_cut_that_way_again() {
+    let rig = Rig::new(1);
+    let small = [1, 2, 3, 4].map(|number| rig.put(number, 4096));
+    small.iter().for_each(|page| rig.tier.free(page.slot));
+    // Its one page covers the first two of the small ones.
+    let large = rig.put(5, 9000);
+    rig.tier.free(large.slot);
+    let again = rig.put(6, 4096);
+    rig.tier.barrier().unwrap();
+    let (headers, report) = scan(&rig.reopen().tier);
+    assert_eq!(headers.iter().map(|header| header.key).collect::<Vec<_>>(), [again.facts.key]);
+    assert_eq!(report.damaged_slots, 2, "{report:?}");
+}
