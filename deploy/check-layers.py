@@ -22,6 +22,7 @@ ALLOWED = {
 # External package -> the only packages that may use it.
 ONLY = {
     "rocksdb": {"cairn-directory"},
+    "io-uring": {"cairn-ssd"},
     "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
     "axum": {"cairn-server"},
 }

@@ -100,6 +100,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
     EngineSettings {
         dram: PoolSettings { bytes: dram.bytes.0, arena_bytes: dram.arena_bytes.0, huge_pages: dram.huge_pages },
         region_bytes: ssd.region_bytes.0,
+        ssd_device: ssd.device,
         read_threads: count(ssd.read_threads),
         read_queue: count(ssd.read_queue),
         write_policy: ssd.write,

@@ -221,16 +221,7 @@ impl Device for FaultDevice {
         if is_bad || fault.is_some() {
             return Err(refused("read", at, wanted_bytes));
         }
-        let there = (state.seen.len() as u64).saturating_sub(at);
-        if there < wanted_bytes {
-            return Err(DeviceError::Short { at, wanted_bytes, got_bytes: there });
-        }
-        let mut from = index(at);
-        for part in parts {
-            part.copy_from_slice(&state.seen[from..from + part.len()]);
-            from += part.len();
-        }
-        Ok(())
+        fill(&state.seen, at, parts)
     }
 
     fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
@@ -277,6 +268,20 @@ impl Device for FaultDevice {
     fn describe(&self) -> &str {
         "memory that fails on command"
     }
+}
+
+/// Fills `parts` from the device's bytes, as far as they reach.
+pub(crate) fn fill(bytes: &[u8], at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
+    let wanted_bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let there = bytes.get(index(at)..).unwrap_or_default();
+    let mut left = there;
+    for part in parts {
+        let (some, rest) = left.split_at(part.len().min(left.len()));
+        part[..some.len()].copy_from_slice(some);
+        left = rest;
+    }
+    let got_bytes = there.len() as u64;
+    if got_bytes < wanted_bytes { Err(DeviceError::Short { at, wanted_bytes, got_bytes }) } else { Ok(()) }
 }
 
 fn refused(operation: &'static str, at: u64, bytes: u64) -> DeviceError {

@@ -20,6 +20,7 @@ use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::dice::Dice;
+use crate::fault_device::fill;
 
 const SECTOR_BYTES: usize = 512;
 /// A flipped bit is injected into one of so many crashes.
@@ -470,16 +471,7 @@ impl Device for Recorder {
         if (state.plan)(Step::Read) != Verdict::Good {
             return Err(refused("read", at, wanted_bytes, Verdict::Refused));
         }
-        let there = (state.seen.len() as u64).saturating_sub(at);
-        if there < wanted_bytes {
-            return Err(DeviceError::Short { at, wanted_bytes, got_bytes: there });
-        }
-        let mut from = index(at);
-        for part in parts {
-            part.copy_from_slice(&state.seen[from..from + part.len()]);
-            from += part.len();
-        }
-        Ok(())
+        fill(&state.seen, at, parts)
     }
 
     fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {

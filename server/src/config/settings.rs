@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cairn_core::{ByteSize, Span, Thousandths};
 use cairn_policy::{Plan, WritePolicy};
 use cairn_pool::HugePages;
+use cairn_ssd::DeviceKind;
 use thiserror::Error as ThisError;
 
 use super::value::{LogFormat, LogLevel, Value};
@@ -231,10 +232,12 @@ settings! {
             "Four times the pool: a small step for a first try; give it the SSD.";
         region_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Size of a region: the unit in which page sizes share the file.",
             "As an arena, so that a page that fits in memory fits on the SSD.";
-        read_threads: u64 = "4" in "1" to "256", "Threads that read: reads that the SSD works on at once.",
+        device: DeviceKind = "auto", "What moves pages: `io_uring`, or threads with positioned I/O; `kvctl stats` shows which is in use.",
+            "io_uring where the system has it; containers often forbid it. Either uses direct I/O where the filesystem has it.";
+        read_threads: u64 = "4" in "1" to "256", "Threads of the positioned device: reads that the SSD works on at once. With io_uring that is measured at the start.",
             "Four reads of a page of megabytes keep most NVMe drives busy.";
-        read_queue: u64 = "64" in "1" to "65536", "Reads that may wait for a thread; a get waits to submit more.",
-            "Sixteen a thread: long enough never to run dry, short enough that a get's deadline means something.";
+        read_queue: u64 = "64" in "1" to "65536", "Reads that may wait for the SSD; a get waits to submit more.",
+            "Long enough never to run dry, short enough that a get's deadline means something.";
         write: WritePolicy = "auto", "Chains written to the SSD: `all` behind their put; `requested`: if their put asks for it; `reused`: the start that was used a second time; `session`: from the session's second turn on; `budget`: those worth most, as the budget allows. `auto`: `budget` if `[endurance]` sets one, else `all`.",
             "Without a budget the SSD is there to hold what memory can not; with one, `budget` makes the most hits of it.";
         write_behind_bytes: ByteSize = "256MiB" in "1MiB" to "1TiB", "Bytes that may wait to be written; more are not written behind.",

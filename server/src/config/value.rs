@@ -8,6 +8,7 @@ use std::time::Duration;
 use cairn_core::{ByteSize, Span, Thousandths};
 use cairn_policy::WritePolicy;
 use cairn_pool::HugePages;
+use cairn_ssd::DeviceKind;
 
 /// A value of the settings table.
 pub trait Value: Sized {
@@ -113,6 +114,19 @@ impl Value for PathBuf {
 
     fn text(&self) -> String {
         self.display().to_string()
+    }
+}
+
+impl Value for DeviceKind {
+    const KIND: &'static str = "`auto`, `io_uring` or `positioned`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.label() == text);
+        kind.ok_or_else(|| format!("not one of {}: {text:?}", Self::KIND))
+    }
+
+    fn text(&self) -> String {
+        self.label().to_owned()
     }
 }
 

@@ -106,6 +106,17 @@ labels! {
         /// The device is shorter than it was.
         Truncated = "truncated",
     }
+    /// What a transfer to or from the SSD is for. Earlier ones go before later ones.
+    IoClass "class" {
+        /// A page that somebody waits for.
+        Demand = "demand",
+        /// A page that somebody will probably want.
+        Prefetch = "prefetch",
+        /// A page to be written.
+        Write = "write",
+        /// A page to be verified.
+        Scrub = "scrub",
+    }
     /// What backs the pool's memory.
     Backing "backing" {
         /// Reserved huge pages.
@@ -323,7 +334,9 @@ metrics! {
     ssd_read_failed: IntCounter, "cairn_ssd_read_failed_total", "reads", "Reads that the device refused.";
     ssd_write_queue_pages: IntGauge, "cairn_ssd_write_queue_pages", "pages", "Pages waiting to be written to the SSD.";
     ssd_write_queue_bytes: IntGauge, "cairn_ssd_write_queue_bytes", "bytes", "Bytes waiting to be written to the SSD.";
-    ssd_read_queue: IntGauge, "cairn_ssd_read_queue_reads", "reads", "Reads waiting for the SSD.";
+    ssd_queue: IntGauge[IoClass], "cairn_ssd_queue_transfers", "transfers", "Transfers waiting for the SSD, by what they are for.";
+    ssd_in_flight: IntGauge, "cairn_ssd_in_flight_transfers", "transfers", "Transfers that the SSD works on now.";
+    ssd_depth: IntGauge, "cairn_ssd_depth_transfers", "transfers", "Most transfers that the SSD works on at once.";
     ssd_write_quarantined: IntGauge, "cairn_ssd_write_quarantined", "flag", "1 while the SSD takes no writes because a write or a barrier failed.";
     recovered_pages: IntGauge, "cairn_recovered_pages", "pages", "Pages found on the SSD when the process started.";
     recovery_seconds: Histogram, "cairn_recovery_seconds", "seconds", "Time to open the data folder.";

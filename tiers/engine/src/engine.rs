@@ -9,8 +9,8 @@ use cairn_core::{
     Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics,
 };
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
-use cairn_pool::{PageBufMut, Pool, SealedPage};
-use cairn_ssd::{ReadQueue, SsdComponents, SsdError, SsdTier};
+use cairn_pool::{Pool, SealedPage};
+use cairn_ssd::{IoSettings, PageIo, SsdComponents, SsdError, SsdTier};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
@@ -56,8 +56,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pool: Pool,
     pub(crate) tier: Arc<SsdTier>,
-    pub(crate) reads: ReadQueue<PageBufMut>,
-    /// Places in the read queue; a load takes one before it submits.
+    /// Moves pages between memory and the SSD.
+    pub(crate) pages: PageIo,
+    /// Places in the line of reads; a load takes one before it submits.
     pub(crate) read_places: Arc<Semaphore>,
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) namespaces: Namespaces,
@@ -97,7 +98,9 @@ impl Engine {
         // After the recovery: a caller that mends the directory and opens again does not find the memory taken.
         let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
         let page_bytes_max = settings.page_bytes_limit().min(tier.page_bytes_max());
-        let reads = ReadQueue::start(Arc::clone(&tier), settings.read_threads, settings.read_queue)?;
+        let io =
+            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
+        let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Arc::new(Semaphore::new(settings.read_queue));
         // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
         let queue =
@@ -118,7 +121,7 @@ impl Engine {
             metrics,
             pool,
             tier,
-            reads,
+            pages,
             read_places,
             directory,
             namespaces,

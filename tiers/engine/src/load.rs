@@ -7,6 +7,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use cairn_core::metrics::IoClass;
 use cairn_core::{Generation, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{PageBufMut, SealedPage};
@@ -153,8 +154,9 @@ async fn run(shared: &Shared, namespace: &Namespace, wanted: Wanted, start: Star
     let Start { place, frame } = start;
     let (key, generation, checksum) = (expected.key, expected.generation, expected.checksum);
     let started = shared.clock.now();
-    // As many places as the queue has, so it is never found full.
-    let Submitted::Queued(reply) = shared.reads.submit(ReadJob { pin, expected, into: frame }) else {
+    // As many places as the line has, so it is never found full.
+    let job = ReadJob { pin, expected, into: frame };
+    let Submitted::Queued(reply) = shared.pages.read(IoClass::Demand, job) else {
         return Loaded::ReadFailed;
     };
     let read = reply.await;

@@ -7,7 +7,7 @@ use cairn_core::{Clock, Entropy, Error, Result, ServerSecret, metrics::Metrics};
 use cairn_directory::Directory;
 use cairn_policy::{Plan, WritePolicy};
 use cairn_pool::PoolSettings;
-use cairn_ssd::Device;
+use cairn_ssd::{Device, DeviceKind};
 
 /// Plain settings of an engine.
 #[derive(Clone, Debug)]
@@ -17,9 +17,11 @@ pub struct EngineSettings {
     /// Size of an SSD region in bytes: the unit in which page sizes share the device. Counts when the device is formatted; one that is in
     /// use keeps its own.
     pub region_bytes: u64,
-    /// Threads that read from the SSD: reads that the device works on at once.
+    /// What moves pages to and from the SSD.
+    pub ssd_device: DeviceKind,
+    /// Threads that do, if it is threads: reads that the device works on at once.
     pub read_threads: usize,
-    /// Reads that may wait for a thread.
+    /// Reads that may wait for the device.
     pub read_queue: usize,
     /// What is written to the SSD.
     pub write_policy: WritePolicy,

@@ -61,7 +61,7 @@ impl Engine {
                 pages: ssd_pages,
             },
             dram_backing: in_words(&shared.pool.backing()),
-            ssd_backing: shared.tier.describe().to_owned(),
+            ssd_backing: shared.pages.describe(),
             write_quarantined: shared.is_write_quarantined(),
             entries,
             namespaces: shared.namespaces.len() as u64,

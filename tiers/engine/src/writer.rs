@@ -1,8 +1,9 @@
 //! The writer: the one thread that changes the SSD and the directory.
 //!
-//! For a batch of pages: make room (the directory forgets evicted pages, durably, before their slots are used again), write each page
-//! into a free slot, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash between any two
-//! steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever overwritten.
+//! For a batch of pages: make room (the directory forgets evicted pages, durably, before their slots are used again), write the pages
+//! into free slots, several at once, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash
+//! between any two steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever
+//! overwritten.
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 use cairn_core::metrics::Skipped;
 use cairn_core::{Error, ErrorKind, Generation, NamespaceId, Result, SlotId, Tier};
 use cairn_directory::{Change, NamespaceNo, Record};
-use cairn_ssd::{PageFacts, SsdError};
+use cairn_ssd::{PageFacts, SsdError, WriteBatch};
 use tracing::error;
 
 use crate::engine::Shared;
@@ -25,7 +26,7 @@ pub(crate) const BATCH_PAGES_MAX: usize = 64;
 /// Most bytes in one batch, beyond its first page.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
-/// A page that has been written and waits for the barrier.
+/// A page that is being written; on the disk when its batch has passed the barrier.
 struct Written {
     job: WriteJob,
     slot: SlotId,
@@ -72,6 +73,7 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
         }
     }
     let written_before = shared.metrics.ssd_written_bytes.get();
+    let mut batch = shared.pages.batch();
     let mut written: Vec<Written> = Vec::with_capacity(jobs.len());
     let mut coming = Coming::new();
     for mut job in jobs {
@@ -84,7 +86,7 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
             Wants::Gone => Err(Skipped::Gone),
             Wants::Parent => Err(Skipped::ParentMissing),
             Wants::Write if shared.queue.is_late(&job, shared.clock.now()) => Err(Skipped::Late),
-            Wants::Write => put_in_slot(shared, &job),
+            Wants::Write => put_in_slot(shared, &mut batch, &job),
         };
         match put {
             Ok((slot, generation)) => {
@@ -103,7 +105,7 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
         timer.stop_and_discard();
         return;
     }
-    match commit(shared, &written) {
+    match commit(shared, batch, &written) {
         Ok(()) => {
             let written_bytes = shared.metrics.ssd_written_bytes.get() - written_before;
             shared.endurance.settle(written.iter_mut().map(|written| &mut written.job.charge), written_bytes);
@@ -158,7 +160,7 @@ fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
     Ok(())
 }
 
-fn put_in_slot(shared: &Shared, job: &WriteJob) -> Result<(SlotId, Generation), Skipped> {
+fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> Result<(SlotId, Generation), Skipped> {
     if shared.is_write_quarantined() {
         return Err(Skipped::Quarantined);
     }
@@ -183,7 +185,7 @@ fn put_in_slot(shared: &Shared, job: &WriteJob) -> Result<(SlotId, Generation), 
         position: job.name.position,
         checksum: job.page.checksum(),
     };
-    match shared.tier.write(slot, &facts, bytes.as_ref()) {
+    match batch.write(slot, &facts, bytes) {
         Ok(generation) => Ok((slot, generation)),
         Err(failed) => {
             // The slot stays out of use until the next start: what it holds now is unknown.
@@ -193,8 +195,8 @@ fn put_in_slot(shared: &Shared, job: &WriteJob) -> Result<(SlotId, Generation), 
     }
 }
 
-fn commit(shared: &Shared, written: &[Written]) -> Result<()> {
-    shared.tier.barrier()?;
+fn commit(shared: &Shared, batch: WriteBatch<'_>, written: &[Written]) -> Result<()> {
+    batch.finish()?;
     let changes: Vec<Change> = written
         .iter()
         .map(|Written { job, slot, generation }| {

@@ -1,8 +1,10 @@
 //! The seam to the disk: positioned reads and writes, and a barrier.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error as ThisError;
 
@@ -16,8 +18,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Fills `parts`, one after the other, with the bytes from `at` on.
     ///
     /// # Errors
-    /// [`DeviceError::Short`] if the device ends before the parts are full, [`DeviceError::Io`] if it refuses. The parts' content is then
-    /// unspecified.
+    /// [`DeviceError::Short`] if the device ends before the parts are full: what is there has been filled in. [`DeviceError::Io`] if it
+    /// refuses: the parts' content is then unspecified.
     fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError>;
 
     /// Writes `parts`, one after the other, from `at` on.
@@ -34,6 +36,11 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// What it is, for logs and statistics.
     fn describe(&self) -> &str;
+
+    /// The file behind it, if an `io_uring` may read and write it instead, in whole blocks and within [`Device::bytes`].
+    fn ring_file(&self) -> Option<Arc<File>> {
+        None
+    }
 }
 
 /// Why a device could not do what it was asked.

@@ -57,7 +57,7 @@ impl Disk {
         self.write_quarantined.load(Ordering::SeqCst)
     }
 
-    fn quarantine(&self, error: DeviceError) -> SsdError {
+    pub(crate) fn quarantine(&self, error: DeviceError) -> SsdError {
         self.write_quarantined.store(true, Ordering::SeqCst);
         self.metrics.ssd_write_quarantined.set(1);
         SsdError::Device(error)

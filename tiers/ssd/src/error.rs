@@ -88,9 +88,15 @@ pub enum SsdError {
     /// No randomness for the device's id and key.
     #[error("make the id of the ssd file")]
     Entropy(#[source] Error),
-    /// The read threads could not be started.
-    #[error("start the ssd's read threads")]
+    /// The I/O threads could not be started.
+    #[error("start the ssd's I/O threads")]
     Threads(#[source] std::io::Error),
+    /// `io_uring` was asked for by name, and can not be had.
+    #[error("the ssd can not be used through io_uring; set ssd.device = auto")]
+    Ring(#[source] std::io::Error),
+    /// The tier is being closed.
+    #[error("the ssd takes no more transfers")]
+    Closed,
 }
 
 impl From<SsdError> for Error {
@@ -105,9 +111,11 @@ fn kind(error: &SsdError) -> ErrorKind {
         SsdError::Device(DeviceError::OutOfRange { .. }) | SsdError::NotReserved { .. } | SsdError::Parent { .. } => {
             ErrorKind::Internal
         }
-        SsdError::Device(_) | SsdError::WriteQuarantined | SsdError::Entropy(_) | SsdError::Threads(_) => {
-            ErrorKind::Unavailable
-        }
+        SsdError::Device(_)
+        | SsdError::WriteQuarantined
+        | SsdError::Entropy(_)
+        | SsdError::Threads(_)
+        | SsdError::Closed => ErrorKind::Unavailable,
         SsdError::Blank
         | SsdError::NotBlank
         | SsdError::ForeignVersion { .. }
@@ -115,7 +123,8 @@ fn kind(error: &SsdError) -> ErrorKind {
         | SsdError::Smaller { .. }
         | SsdError::TooSmall { .. }
         | SsdError::RegionBytes { .. }
-        | SsdError::PageBytes { .. } => ErrorKind::Invalid,
+        | SsdError::PageBytes { .. }
+        | SsdError::Ring(_) => ErrorKind::Invalid,
     }
 }
 

@@ -1,19 +1,29 @@
-//! The device that is a file: preallocated once, locked while in use, read and written by position through the page cache.
+//! The device that is a file: preallocated once, locked while in use, read and written by position.
+//!
+//! What is whole blocks, in memory too, goes past the page cache where the filesystem lets it (direct I/O), because pages have a cache of
+//! their own; the rest goes through it. The kernel keeps both views of the file the same.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::block::{self, Block};
 use crate::device::{Device, DeviceError, total};
 
 /// A preallocated file. The file is locked against other processes until this is dropped.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    /// Carries the lock.
+    file: Arc<File>,
+    /// The same file for direct I/O.
+    direct: Option<Arc<File>>,
     bytes: u64,
     words: String,
 }
@@ -36,8 +46,12 @@ impl FileDevice {
             }
             return Err(error);
         }
-        let words = format!("file through the page cache, path={}", path.display());
-        Ok(Self { file, bytes, words })
+        let (direct, way) = match open_direct(&file) {
+            Ok(direct) => (Some(Arc::new(direct)), "direct I/O".to_owned()),
+            Err(error) => (None, format!("through the page cache because direct I/O is refused ({error})")),
+        };
+        let words = format!("file, {way}, path={}", path.display());
+        Ok(Self { file: Arc::new(file), direct, bytes, words })
     }
 }
 
@@ -61,6 +75,17 @@ fn lock(path: &Path, file: &File) -> Result<(), DeviceError> {
         Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse { path: path.to_owned() }),
         Err(errno) => Err(open_error(path, errno.into())),
     }
+}
+
+/// Opens the file once more, for direct I/O, and tries whether it works: some filesystems refuse only the first read.
+fn open_direct(file: &File) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(|_| ErrorKind::Unsupported)?;
+    // By its descriptor: the name may be another file's by now.
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(flags).open(name)?;
+    let mut block = Block::empty();
+    rustix::io::retry_on_intr(|| rustix::io::pread(&direct, &mut block[..], 0))?;
+    Ok(direct)
 }
 
 /// Allocates the file up to `bytes` and makes its size and its name durable.
@@ -121,7 +146,8 @@ impl Device for FileDevice {
         let mut got_bytes = 0;
         // One call moves at most 2 GiB and may move less; only 0 means that the file has ended.
         while got_bytes < wanted_bytes {
-            let moved = rustix::io::retry_on_intr(|| rustix::io::preadv(&self.file, slices, at + got_bytes))
+            let file = self.file_for(at + got_bytes, slices);
+            let moved = rustix::io::retry_on_intr(|| rustix::io::preadv(file, slices, at + got_bytes))
                 .map_err(|errno| io_error("read", at, wanted_bytes, errno))?;
             if moved == 0 {
                 return Err(DeviceError::Short { at, wanted_bytes, got_bytes });
@@ -141,7 +167,8 @@ impl Device for FileDevice {
         let mut slices = &mut slices[..];
         let mut done_bytes = 0;
         while done_bytes < bytes {
-            let moved = rustix::io::retry_on_intr(|| rustix::io::pwritev(&self.file, slices, at + done_bytes))
+            let file = self.file_for(at + done_bytes, slices);
+            let moved = rustix::io::retry_on_intr(|| rustix::io::pwritev(file, slices, at + done_bytes))
                 .map_err(|errno| io_error("write", at, bytes, errno))?;
             if moved == 0 {
                 return Err(io_error("write", at, bytes, Errno::IO));
@@ -159,6 +186,20 @@ impl Device for FileDevice {
 
     fn describe(&self) -> &str {
         &self.words
+    }
+
+    fn ring_file(&self) -> Option<Arc<File>> {
+        Some(Arc::clone(self.direct.as_ref().unwrap_or(&self.file)))
+    }
+}
+
+impl FileDevice {
+    /// The way that bytes at this place, in this memory, can take.
+    fn file_for<T: Deref<Target = [u8]>>(&self, at: u64, parts: &[T]) -> &File {
+        match &self.direct {
+            Some(direct) if block::is_whole(at, parts) => direct,
+            _ => &self.file,
+        }
     }
 }
 

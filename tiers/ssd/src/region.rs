@@ -2,10 +2,11 @@
 
 use cairn_core::{DeviceId, Generation};
 
+use crate::block::Block;
 use crate::disk::Disk;
 use crate::error::SsdError;
 use crate::layout::{BLOCK_BYTES, Layout};
-use crate::sector::{self, Block, Sector};
+use crate::sector::{self, Sector};
 
 const MAGIC: [u8; 8] = *b"CAIRNREG";
 
@@ -31,7 +32,7 @@ pub(crate) fn read_all(disk: &Disk, layout: &Layout, device: DeviceId) -> Vec<Cu
 }
 
 fn read(disk: &Disk, layout: &Layout, device: DeviceId, region: u32) -> Cut {
-    let mut block = sector::EMPTY;
+    let mut block = Block::empty();
     match disk.read(layout.region_at(region), &mut [&mut block]) {
         Ok(()) => decode(&block, layout, device, region),
         Err(_) => Cut::Unknown,

@@ -1,11 +1,11 @@
 //! Reading the headers of pages: for a rebuild of a lost directory, and so that a rebuild never brings back what was cleared.
 
-use cairn_core::{Generation, HEADER_BYTES, HeaderFault, NamespaceId, PageHeader, SlotId};
+use cairn_core::{Generation, HeaderFault, NamespaceId, PageHeader, SlotId};
 
+use crate::block::{Block, EMPTY};
 use crate::error::SsdError;
 use crate::layout::slot_bytes;
 use crate::region::Cut;
-use crate::sector::EMPTY;
 use crate::tier::SsdTier;
 
 /// What a scan found.
@@ -86,9 +86,9 @@ impl SsdTier {
     }
 
     fn header_at(&self, at: u64, slot: SlotId) -> Result<PageHeader, NoHeader> {
-        let mut block = [0; HEADER_BYTES];
+        let mut block = Block::empty();
         self.disk.read(at, &mut [&mut block]).map_err(|_| NoHeader::Unreadable)?;
-        PageHeader::decode(&block, &self.header_key, self.device, slot).map_err(NoHeader::Fault)
+        PageHeader::decode(block.array(), &self.header_key, self.device, slot).map_err(NoHeader::Fault)
     }
 }
 

@@ -3,17 +3,14 @@
 //! Magic and version in front, a checksum of the first 504 bytes behind them: all of it within one 512-byte sector, which a disk writes
 //! whole or not at all. The rest of the block is zero.
 
-use cairn_core::{Checksum, HEADER_BYTES};
+use cairn_core::Checksum;
+
+use crate::block::Block;
 
 /// Version of the format of the SSD file.
 pub(crate) const VERSION: u32 = 1;
 const SEAL_AT: usize = 504;
 const SECTOR_BYTES: usize = 512;
-
-/// One block of the device.
-pub(crate) type Block = [u8; HEADER_BYTES];
-/// A block of zeros.
-pub(crate) const EMPTY: Block = [0; HEADER_BYTES];
 
 /// What a block turns out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +27,7 @@ pub(crate) enum Sector {
 
 /// An empty sector with `magic`, to be filled with [`put`] and closed with [`seal`].
 pub(crate) fn start(magic: &[u8; 8]) -> Block {
-    let mut block = EMPTY;
+    let mut block = Block::empty();
     put(&mut block, 0, magic);
     put(&mut block, 8, &VERSION.to_le_bytes());
     block

@@ -3,14 +3,15 @@
 //! Both copies are written at every change, the worse one first, with a barrier after each. So one is whole at any moment, and a limit is
 //! used only when both have it: whichever copy is lost, the other starts no lower than anything that was handed out.
 
-use cairn_core::{DeviceId, Generation, HEADER_BYTES, HeaderKey};
+use cairn_core::{DeviceId, Generation, HeaderKey};
 use parking_lot::Mutex;
 
+use crate::block::{Block, EMPTY};
 use crate::device::DeviceError;
 use crate::disk::Disk;
 use crate::error::SsdError;
 use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, SUPERBLOCKS_AT};
-use crate::sector::{self, Block, Sector, VERSION};
+use crate::sector::{self, Sector, VERSION};
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
 /// How far the generation limit is raised at a time: two small writes for so many pages, and so many numbers lost by a crash, of 2^64.
@@ -172,7 +173,7 @@ impl State {
 
 fn read_copies(disk: &Disk) -> [Half; 2] {
     SUPERBLOCKS_AT.map(|at| {
-        let mut block = sector::EMPTY;
+        let mut block = Block::empty();
         match disk.read(at, &mut [&mut block]) {
             Ok(()) => Superblock::decode(&block),
             Err(error) => Half::Unreadable(error),
@@ -182,12 +183,12 @@ fn read_copies(disk: &Disk) -> [Half; 2] {
 
 /// Whether the first region was never used either: then the device is new, and not one that has lost its superblocks.
 fn is_blank_behind(disk: &Disk) -> Result<bool, SsdError> {
-    let mut block = [0; HEADER_BYTES];
+    let mut block = Block::empty();
     if disk.device.bytes() < FRONT_BYTES + BLOCK_BYTES {
         return Ok(true);
     }
     disk.read(FRONT_BYTES, &mut [&mut block])?;
-    Ok(block == [0; HEADER_BYTES])
+    Ok(block[..] == EMPTY[..])
 }
 
 fn choose(copies: [Half; 2]) -> Result<Found, SsdError> {

@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{
-    Checksum, Clock, DeviceId, Entropy, Generation, HEADER_BYTES, HeaderFault, HeaderKey, NamespaceId, PageHeader,
-    PageKey, Place, SlotId,
+    Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, Place,
+    SlotId,
 };
 use parking_lot::Mutex;
 
+use crate::block::{self, Block, EMPTY};
 use crate::device::{Device, DeviceError};
 use crate::disk::Disk;
 use crate::error::{ReadFault, SsdError};
 use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
-use crate::sector::EMPTY;
 use crate::slots::{ReadPin, Slots};
 use crate::superblock::{Superblock, Superblocks};
 
@@ -61,6 +61,13 @@ pub struct Expected {
     pub checksum: Checksum,
     /// Bytes of the page.
     pub payload_bytes: u64,
+}
+
+/// A page that is about to be written: where, and what goes in front of it.
+pub(crate) struct Prepared {
+    pub(crate) at: u64,
+    pub(crate) generation: Generation,
+    pub(crate) header: Block,
 }
 
 /// The SSD tier over one device. Shared by reference; every call may come from any thread.
@@ -189,7 +196,14 @@ impl SsdTier {
     /// [`SsdError::NotReserved`], [`SsdError::Parent`], [`SsdError::WriteQuarantined`], or the device's: the slot's content is then unknown
     /// and the tier takes no more writes.
     pub fn write(&self, slot: SlotId, facts: &PageFacts, payload: &[u8]) -> Result<Generation, SsdError> {
-        let payload_bytes = payload.len() as u64;
+        let Prepared { at, generation, header } = self.prepare(slot, facts, payload.len() as u64)?;
+        let tail = payload.len().next_multiple_of(block::BYTES) - payload.len();
+        self.disk.write(at, &[&header, payload, &EMPTY[..tail]])?;
+        Ok(generation)
+    }
+
+    /// Gives a reserved slot its next generation, and makes the header of the page that will be in it.
+    pub(crate) fn prepare(&self, slot: SlotId, facts: &PageFacts, payload_bytes: u64) -> Result<Prepared, SsdError> {
         if facts.parent.is_some() != (facts.position > 0) {
             return Err(SsdError::Parent { position: facts.position });
         }
@@ -209,11 +223,9 @@ impl SsdTier {
             payload_bytes,
             checksum,
         };
-        let mut block = [0; HEADER_BYTES];
-        header.encode(&self.header_key, &mut block);
-        let tail = payload.len().next_multiple_of(HEADER_BYTES) - payload.len();
-        self.disk.write(at, &[&block, payload, &EMPTY[..tail]])?;
-        Ok(generation)
+        let mut block = Block::empty();
+        header.encode(&self.header_key, block.array_mut());
+        Ok(Prepared { at, generation, header: block })
     }
 
     /// Returns when everything written before is durable. Blocks; one at a time.
@@ -234,27 +246,50 @@ impl SsdTier {
         if buffer_bytes != expected.payload_bytes {
             return Err(ReadFault::Buffer { page_bytes: expected.payload_bytes, buffer_bytes });
         }
-        let outcome = self.read_verified(pin.slot(), expected, into);
-        if let Err(fault) = &outcome {
-            // What came instead may be another tenant's.
+        let mut header = Block::empty();
+        let place = self.page_at(pin.slot(), expected);
+        let read = place.and_then(|at| self.disk.read(at, &mut [&mut header, &mut *into]).map_err(read_fault));
+        if let Err(fault) = read {
             into.fill(0);
-            match fault {
-                ReadFault::Damaged(damage) => self.disk.metrics.ssd_damaged.of(*damage).inc(),
-                _ => self.disk.metrics.ssd_read_failed.inc(),
-            }
+            self.note(&fault);
+            return Err(fault);
+        }
+        self.judge(pin.slot(), expected, &header, into)
+    }
+
+    /// Where the page must be, if it is in this slot.
+    pub(crate) fn page_at(&self, slot: SlotId, expected: &Expected) -> Result<u64, ReadFault> {
+        let at = slot_bytes(expected.payload_bytes).and_then(|slot_bytes| self.layout.slot_at(slot, slot_bytes));
+        at.ok_or(ReadFault::Damaged(Damage::OtherPage))
+    }
+
+    /// Verifies what came from the device; counts a fault, and wipes what came instead, which may be another tenant's.
+    pub(crate) fn judge(
+        &self,
+        slot: SlotId,
+        expected: &Expected,
+        header: &Block,
+        payload: &mut [u8],
+    ) -> Result<(), ReadFault> {
+        let outcome = self.verify(slot, expected, header, payload);
+        if let Err(fault) = &outcome {
+            payload.fill(0);
+            self.note(fault);
         }
         outcome
     }
 
-    fn read_verified(&self, slot: SlotId, expected: &Expected, into: &mut [u8]) -> Result<(), ReadFault> {
-        let at = slot_bytes(expected.payload_bytes).and_then(|slot_bytes| self.layout.slot_at(slot, slot_bytes));
-        let at = at.ok_or(ReadFault::Damaged(Damage::OtherPage))?;
-        let mut block = [0; HEADER_BYTES];
-        self.disk.read(at, &mut [&mut block, into]).map_err(|error| match error {
-            DeviceError::Short { .. } => ReadFault::Damaged(Damage::Truncated),
-            error => ReadFault::Device(error),
-        })?;
-        let header = PageHeader::decode(&block, &self.header_key, self.device, slot).map_err(|fault| {
+    /// Counts a fault.
+    pub(crate) fn note(&self, fault: &ReadFault) {
+        match fault {
+            ReadFault::Damaged(damage) => self.disk.metrics.ssd_damaged.of(*damage).inc(),
+            ReadFault::Device(_) => self.disk.metrics.ssd_read_failed.inc(),
+            ReadFault::Buffer { .. } => {}
+        }
+    }
+
+    fn verify(&self, slot: SlotId, expected: &Expected, header: &Block, payload: &[u8]) -> Result<(), ReadFault> {
+        let header = PageHeader::decode(header.array(), &self.header_key, self.device, slot).map_err(|fault| {
             ReadFault::Damaged(match fault {
                 HeaderFault::Absent => Damage::HeaderAbsent,
                 HeaderFault::Hash => Damage::HeaderHash,
@@ -265,7 +300,7 @@ impl SsdTier {
         if (Expected { namespace, key, generation, checksum, payload_bytes }) != *expected {
             return Err(ReadFault::Damaged(Damage::OtherPage));
         }
-        if Checksum::of(into) != expected.checksum {
+        if Checksum::of(payload) != expected.checksum {
             return Err(ReadFault::Damaged(Damage::Payload));
         }
         Ok(())
@@ -341,5 +376,13 @@ impl SsdTier {
     fn taken_at(&self, slot: SlotId, slot_bytes: u64) -> Option<u64> {
         let cut_bytes = self.slots.slot_bytes(slot.region)?;
         self.layout.slot_at(slot, slot_bytes).filter(|_| cut_bytes == slot_bytes)
+    }
+}
+
+/// A device that ends before the page does was truncated: the page is lost. After anything else it may be whole.
+pub(crate) fn read_fault(error: DeviceError) -> ReadFault {
+    match error {
+        DeviceError::Short { .. } => ReadFault::Damaged(Damage::Truncated),
+        error => ReadFault::Device(error),
     }
 }

@@ -278,6 +278,7 @@ fn settings() -> EngineSettings {
     EngineSettings {
         dram: PoolSettings { bytes: ARENAS * ARENA_BYTES, arena_bytes: ARENA_BYTES, huge_pages: HugePages::Off },
         region_bytes: REGION_BYTES,
+        ssd_device: cairn_ssd::DeviceKind::Auto,
         read_threads: 1,
         read_queue: 4,
         write_policy: WritePolicy::All,

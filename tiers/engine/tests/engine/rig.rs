@@ -54,6 +54,7 @@ impl Rig {
                     huge_pages: HugePages::Off,
                 },
                 region_bytes,
+                ssd_device: cairn_ssd::DeviceKind::Auto,
                 read_threads: 2,
                 read_queue: 16,
                 write_policy: WritePolicy::All,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{Checksum, Generation, NamespaceId, PageHeader, PageKey, SlotId, SystemClock};
-use cairn_ssd::{Device, Expected, PageFacts, ReadFault, ScanReport, SsdComponents, SsdError, SsdTier};
+use cairn_ssd::{Device, Expected, PageFacts, ReadFault, ScanReport, SsdComponents, SsdError, SsdTier, WriteBatch};
 use cairn_testkit::fault_device::{FaultDevice, SeededEntropy};
 use cairn_testkit::payload;
 
@@ -67,6 +67,16 @@ impl Rig {
         Self { device, metrics, tier: Arc::new(SsdTier::open(components).unwrap()) }
     }
 
+    /// A tier on what a crash left.
+    pub(crate) fn on(image: Vec<u8>) -> Self {
+        Self::over(Arc::new(FaultDevice::from_image(image)))
+    }
+
+    /// Begins to write a page.
+    pub(crate) fn begin(&self, batch: &mut WriteBatch<'_>, number: u64, page_bytes: usize) -> Written {
+        begin(&self.tier, batch, number, page_bytes)
+    }
+
     /// The same device, opened as after a crash.
     pub(crate) fn reopen(&self) -> Self {
         Self::over(self.device.clone())
@@ -104,6 +114,14 @@ pub(crate) fn write(tier: &SsdTier, slot: SlotId, number: u64, page_bytes: usize
     let facts = facts(number, page_bytes);
     let generation = tier.write(slot, &facts, &payload::page(facts.key.as_bytes(), page_bytes))?;
     Ok(Written { slot, facts, expected: expected(&facts, generation, page_bytes as u64) })
+}
+
+/// Begins to write a page into a free slot.
+pub(crate) fn begin(tier: &SsdTier, batch: &mut WriteBatch<'_>, number: u64, page_bytes: usize) -> Written {
+    let slot = tier.reserve(page_bytes as u64).unwrap().expect("a free slot");
+    let facts = facts(number, page_bytes);
+    let generation = batch.write(slot, &facts, payload::page(facts.key.as_bytes(), page_bytes)).unwrap();
+    Written { slot, facts, expected: expected(&facts, generation, page_bytes as u64) }
 }
 
 fn expected(facts: &PageFacts, generation: Generation, payload_bytes: u64) -> Expected {

@@ -1,4 +1,4 @@
-//! The read threads: every job is answered, full is said at once, and a buffer outlives whoever asked.
+//! Pages through the threads: every job is answered, full is said at once, and a buffer outlives whoever asked.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can not go on says so by panicking")]
 
 mod common;
@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use cairn_core::metrics::Damage;
-use cairn_ssd::{Device, DeviceError, ReadFault, ReadJob, ReadQueue, ReadReply, SsdTier, Submitted};
-use cairn_testkit::fault_device::{Fault, FaultDevice};
+use cairn_core::metrics::{Damage, IoClass};
+use cairn_ssd::{
+    Device, DeviceError, DeviceKind, IoSettings, PageIo, ReadFault, ReadJob, ReadReply, SsdError, SsdTier, Submitted,
+};
+use cairn_testkit::fault_device::{Fault, FaultDevice, Unsynced};
 use cairn_testkit::payload;
 use common::{Rig, Written};
 use parking_lot::Mutex;
@@ -20,10 +22,14 @@ fn job<B>(tier: &SsdTier, page: &Written, into: B) -> ReadJob<B> {
     ReadJob { pin: tier.pin(page.slot), expected: page.expected, into }
 }
 
+fn start(tier: &Arc<SsdTier>, threads: usize, line_max: usize) -> PageIo {
+    PageIo::start(Arc::clone(tier), IoSettings { kind: DeviceKind::Auto, threads, line_max }).unwrap()
+}
+
 fn queued<B>(submitted: Submitted<B>) -> ReadReply<B> {
     match submitted {
         Submitted::Queued(reply) => reply,
-        Submitted::Full(_) => panic!("the queue is full"),
+        Submitted::Full => panic!("the queue is full"),
     }
 }
 
@@ -31,17 +37,17 @@ fn queued<B>(submitted: Submitted<B>) -> ReadReply<B> {
 fn many_readers_on_many_threads_get_the_right_pages() {
     let rig = Rig::new(4);
     let pages: Vec<_> = (0..20).map(|number| rig.put(number, PAGE_BYTES)).collect();
-    let queue = ReadQueue::start(Arc::clone(&rig.tier), 3, 200).unwrap();
+    let io = start(&rig.tier, 3, 200);
     let replies = (0..200).map(|read| {
         let page = pages[read % pages.len()];
-        (page, queued(queue.submit(job(&rig.tier, &page, vec![0; PAGE_BYTES]))))
+        (page, queued(io.read(IoClass::Demand, job(&rig.tier, &page, vec![0; PAGE_BYTES]))))
     });
     for (page, reply) in replies.collect::<Vec<_>>() {
-        let bytes = reply.blocking_recv().unwrap().unwrap();
+        let bytes = reply.wait().unwrap().unwrap();
         assert!(payload::is_right(page.facts.key.as_bytes(), 0, &bytes));
     }
-    assert_eq!(rig.metrics.ssd_read_queue.get(), 0);
-    drop(queue);
+    assert_eq!(rig.metrics.ssd_queue.of(IoClass::Demand).get(), 0);
+    drop(io);
     assert_eq!(rig.metrics.ssd_read_seconds.get_sample_count(), 200);
     assert!(pages.iter().all(|page| !rig.tier.is_pinned(page.slot)));
 }
@@ -51,8 +57,8 @@ fn a_failed_read_is_answered_and_the_thread_serves_on() {
     let rig = Rig::new(1);
     let (page, other) = (rig.put(1, PAGE_BYTES), rig.put(2, PAGE_BYTES));
     rig.device.flip_bit(common::slot_at(page.slot, PAGE_BYTES as u64) + 5_000, 3);
-    let queue = ReadQueue::start(Arc::clone(&rig.tier), 1, 4).unwrap();
-    let ask = |page, bytes| queued(queue.submit(job(&rig.tier, page, vec![0; bytes]))).blocking_recv().unwrap();
+    let io = start(&rig.tier, 1, 4);
+    let ask = |page, bytes| queued(io.read(IoClass::Demand, job(&rig.tier, page, vec![0; bytes]))).wait().unwrap();
     assert!(matches!(ask(&page, PAGE_BYTES), Err(ReadFault::Damaged(Damage::Payload))));
     rig.device.inject(Fault::FailRead);
     assert!(matches!(ask(&other, PAGE_BYTES), Err(ReadFault::Device(_))));
@@ -133,19 +139,19 @@ fn gated() -> Gated {
 }
 
 #[test]
-fn a_full_queue_gives_the_job_back_at_once() {
+fn a_full_line_says_so_at_once() {
     let Gated { tier, page, begun, go, alive } = gated();
-    let queue = ReadQueue::start(Arc::clone(&tier), 1, 2).unwrap();
-    let submit = || queue.submit(job(&tier, &page, Counted::new(&alive)));
+    let io = start(&tier, 1, 2);
+    let submit = || io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive)));
     let first = queued(submit());
     begun.recv().unwrap();
     let waiting = [queued(submit()), queued(submit())];
-    let Submitted::Full(back) = submit() else { panic!("two may wait") };
-    drop(back);
+    assert!(matches!(submit(), Submitted::Full), "two may wait");
+    assert_eq!(alive.load(Ordering::SeqCst), 3, "who is turned away lets go of the buffer");
     (0..3).for_each(|_| go.send(()).unwrap());
-    first.blocking_recv().unwrap().unwrap();
+    first.wait().unwrap().unwrap();
     for reply in waiting {
-        reply.blocking_recv().unwrap().unwrap();
+        reply.wait().unwrap().unwrap();
     }
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
@@ -153,18 +159,18 @@ fn a_full_queue_gives_the_job_back_at_once() {
 #[test]
 fn a_caller_that_goes_away_leaves_its_buffer_until_the_read_is_done_and_withdraws_what_waits() {
     let Gated { tier, page, begun, go, alive } = gated();
-    let queue = ReadQueue::start(Arc::clone(&tier), 1, 8).unwrap();
-    let reading = queued(queue.submit(job(&tier, &page, Counted::new(&alive))));
+    let io = start(&tier, 1, 8);
+    let reading = queued(io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive))));
     begun.recv().unwrap();
-    let waiting = queued(queue.submit(job(&tier, &page, Counted::new(&alive))));
-    let last = queued(queue.submit(job(&tier, &page, Counted::new(&alive))));
+    let waiting = queued(io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive))));
+    let last = queued(io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive))));
     drop((reading, waiting));
     tier.free(page.slot);
     assert_eq!(alive.load(Ordering::SeqCst), 3, "the disk may be filling the first");
     assert!(tier.is_pinned(page.slot));
     (0..3).for_each(|_| go.send(()).unwrap());
-    last.blocking_recv().unwrap().unwrap();
-    drop(queue);
+    last.wait().unwrap().unwrap();
+    drop(io);
     assert_eq!(begun.try_iter().count(), 1, "of the two that waited, only the one that was wanted was read");
     assert_eq!(alive.load(Ordering::SeqCst), 0);
     assert!(!tier.is_pinned(page.slot));
@@ -174,16 +180,56 @@ fn a_caller_that_goes_away_leaves_its_buffer_until_the_read_is_done_and_withdraw
 #[test]
 fn a_queue_that_is_dropped_ends_what_is_under_way_and_closes_what_waits() {
     let Gated { tier, page, begun, go, alive } = gated();
-    let queue = ReadQueue::start(Arc::clone(&tier), 1, 8).unwrap();
-    let reading = queued(queue.submit(job(&tier, &page, Counted::new(&alive))));
+    let io = start(&tier, 1, 8);
+    let reading = queued(io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive))));
     begun.recv().unwrap();
-    let waiting = queued(queue.submit(job(&tier, &page, Counted::new(&alive))));
+    let waiting = queued(io.read(IoClass::Demand, job(&tier, &page, Counted::new(&alive))));
     go.send(()).unwrap();
     // The waiting read may begin before the queue closes.
     go.send(()).unwrap();
-    drop(queue);
-    reading.blocking_recv().unwrap().unwrap();
-    drop(waiting.blocking_recv());
+    drop(io);
+    reading.wait().unwrap().unwrap();
+    drop(waiting.wait());
     assert_eq!(alive.load(Ordering::SeqCst), 0);
     assert!(!tier.is_pinned(page.slot));
+}
+
+#[test]
+fn a_batch_is_durable_when_it_is_finished_and_not_before() {
+    let rig = Rig::new(4);
+    let io = start(&rig.tier, 2, 4);
+    let mut batch = io.batch();
+    let pages: Vec<_> = (0..20).map(|number| rig.begin(&mut batch, number, PAGE_BYTES)).collect();
+    batch.finish().unwrap();
+    let after = Rig::on(rig.device.image(Unsynced::Lost));
+    for page in &pages {
+        assert!(after.tier.claim(page.slot, PAGE_BYTES as u64));
+        after.get(page).unwrap();
+    }
+    assert_eq!(rig.metrics.ssd_queue.of(IoClass::Write).get(), 0);
+}
+
+#[test]
+fn a_write_that_fails_fails_its_batch_and_quarantines_the_tier() {
+    let rig = Rig::new(1);
+    let io = start(&rig.tier, 2, 4);
+    // Opens the region and raises the limit of generations: the next write is the page's.
+    rig.put(0, PAGE_BYTES);
+    let mut batch = io.batch();
+    let slot = rig.tier.reserve(PAGE_BYTES as u64).unwrap().unwrap();
+    rig.device.inject(Fault::FailWrite);
+    let facts = common::facts(1, PAGE_BYTES);
+    batch.write(slot, &facts, payload::page(facts.key.as_bytes(), PAGE_BYTES)).unwrap();
+    assert!(matches!(batch.finish(), Err(SsdError::Device(_))));
+    assert!(rig.tier.is_write_quarantined());
+    assert!(matches!(io.batch().write(slot, &facts, vec![0; PAGE_BYTES]), Err(SsdError::WriteQuarantined)));
+    assert!(matches!(io.batch().finish(), Err(SsdError::WriteQuarantined)));
+}
+
+#[test]
+fn io_uring_by_name_is_refused_for_a_device_that_is_no_file() {
+    let rig = Rig::new(1);
+    let settings = IoSettings { kind: DeviceKind::IoUring, threads: 1, line_max: 1 };
+    let refused = PageIo::start(Arc::clone(&rig.tier), settings).unwrap_err();
+    assert!(matches!(refused, SsdError::Ring(_)), "{refused}");
 }
