@@ -315,7 +315,7 @@ metrics! {
     ssd_used_bytes: IntGauge, "cairn_ssd_used_bytes", "bytes", "SSD bytes in use, slots counted whole.";
     ssd_pages: IntGauge, "cairn_ssd_pages", "pages", "Pages on the SSD.";
     ssd_evicted: IntCounter, "cairn_ssd_evicted_pages_total", "pages", "Pages evicted from the SSD.";
-    ssd_written_bytes: IntCounter, "cairn_ssd_written_bytes_total", "bytes", "Bytes written to the SSD file, headers and padding included.";
+    ssd_written_bytes: IntCounter, "cairn_ssd_written_bytes_total", "bytes", "Bytes written to the SSD file, headers, padding and failed writes included.";
     ssd_read_bytes: IntCounter, "cairn_ssd_read_bytes_total", "bytes", "Bytes read from the SSD file.";
     ssd_read_seconds: Histogram, "cairn_ssd_read_seconds", "seconds", "Time to read one page, waiting in the queue included.";
     ssd_write_seconds: Histogram, "cairn_ssd_write_seconds", "seconds", "Time to write one batch of pages and make it durable.";

@@ -2,16 +2,21 @@
 //!
 //! A put asks once for its whole chain ([`Endurance::put`]); the [admission](cairn_policy::Admission) decides, and the [budget](Budget) holds
 //! the upper bound of what the pages will cost. What is held travels with the pages as a [`Charge`], through the write queue to the writer; a
-//! page that is dropped on the way gives its charge back by being dropped. The writer settles a batch by the bytes that the SSD tier has
-//! counted.
+//! page that is dropped on the way gives its charge back by being dropped.
 //!
-//! A page pays, before it is written, for all that it will ever cost: its slot, its region's header and a superblock if it is the one that
-//! needs them written, its record in the directory, and later the removal of the record and the wiping of its header.
+//! The SSD tier counts every byte at the one place where writes begin ([`SsdTier::written_bytes`]), whoever writes, and whatever comes of it.
+//! The writer thread, the only one that writes, takes a charge before it does, and [settles](Endurance::settle) it when nothing of it is
+//! under way any more: all that the tier has counted since the last settlement is written off. So each byte is on the account exactly once,
+//! and its place in the bucket is held for as long as it may be on its way. What can not be refused [is charged](Endurance::demand) too.
+//!
+//! What the directory writes is not seen here. A page pays, when it is written, for its record and for the removal of it; whoever else
+//! changes the directory says so.
 //!
 //! The ledger survives a crash without a byte gained: before the writer writes, the directory remembers the bucket as if that much, and
 //! some more, had been written already. A crash loses what of it had not been; an orderly close loses nothing.
 //!
-//! One lock, taken last: nothing is called while it is held. The ledger is written by the writer thread alone.
+//! The state's lock is taken last: nothing is called while it is held. Who writes the ledger has the turn: an older one never overwrites a
+//! later one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,20 +25,24 @@ use cairn_core::metrics::Metrics;
 use cairn_core::{Clock, Durability, KeptOff, Moment, PageKey, Result};
 use cairn_directory::{Directory, DirectoryError};
 use cairn_policy::{Admission, Budget, Ledger, Link, Plan, WritePolicy};
+use cairn_ssd::SsdTier;
 use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::namespace::Namespace;
+use crate::recovery::{OpenMode, Recovery};
 
 /// Everything is written in blocks of this size.
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// One record of 256 bytes, framed, put and removed, 16 times: RocksDB writes it to its log and to a table, and compacts it down two
 /// levels (docs/decisions/0007).
 const RECORD_BYTES: u64 = 16 * 256;
 /// A synced write to RocksDB's log writes the log's last block again.
 const LOG_BYTES: u64 = BLOCK_BYTES;
-/// What a page costs besides its slot in any case: its record, the log's block when it is removed, its wiped header.
-const PAGE_EXTRA_BYTES: u64 = RECORD_BYTES + LOG_BYTES + BLOCK_BYTES;
+/// A change of the directory that is no page's.
+pub(crate) const COMMIT_BYTES: u64 = RECORD_BYTES + LOG_BYTES;
+/// What a page costs besides its slot in any case: its record, and the log's block when it is removed.
+const PAGE_EXTRA_BYTES: u64 = RECORD_BYTES + LOG_BYTES;
 /// What it may cost beyond that: the log's block when it is put, its region's header, both superblocks.
 const PAGE_RISK_BYTES: u64 = LOG_BYTES + BLOCK_BYTES + 2 * BLOCK_BYTES;
 /// The ledger's own record.
@@ -52,6 +61,9 @@ pub(crate) const REMEMBER_INTERVAL: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Endurance {
     state: Mutex<State>,
+    /// Held while the ledger is written.
+    turn: Mutex<()>,
+    tier: Arc<SsdTier>,
     looks_at_gets: bool,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
@@ -61,6 +73,8 @@ pub(crate) struct Endurance {
 struct State {
     admission: Admission,
     budget: Budget,
+    /// Bytes that the tier had counted at the last settlement.
+    counted_bytes: u64,
     /// Bytes that may be written before the ledger must be remembered again.
     covered_bytes: u64,
     remembered: Moment,
@@ -106,19 +120,20 @@ pub struct BudgetStats {
 }
 
 impl Endurance {
-    /// Opens the account with what `directory` remembers. `fresh`: the device was formatted a moment ago. `written_bytes` have been written
-    /// while it was opened. Blocks on a write to the directory.
+    /// Opens the account with what `directory` remembers, and charges what opening the tier and `recovery` cost. Blocks on a write to the
+    /// directory.
     pub(crate) fn open(
         policy: WritePolicy,
         plan: Option<Plan>,
         directory: &dyn Directory,
-        (fresh, written_bytes): (bool, u64),
+        tier: Arc<SsdTier>,
+        recovery: &Recovery,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>> {
         let ledger = match directory.ledger() {
             Ok(Some(ledger)) => ledger,
-            Ok(None) if fresh => Ledger::of_new_device(plan.as_ref()),
+            Ok(None) if recovery.mode == OpenMode::Fresh => Ledger::of_new_device(plan.as_ref()),
             Ok(None) => Ledger::default(),
             Err(DirectoryError::Damaged { .. }) => {
                 warn!("the ledger of what was written to the SSD is damaged; the write budget starts empty");
@@ -127,12 +142,13 @@ impl Endurance {
             Err(failed) => return Err(failed.into()),
         };
         let now = clock.now();
-        let mut budget = Budget::open(plan, ledger, now);
-        budget.spend(written_bytes, now);
+        let budget = Budget::open(plan, ledger, now);
         let admission = Admission::new(policy, plan.is_some());
         let looks_at_gets = admission.looks_at_gets();
-        let state = Mutex::new(State { admission, budget, covered_bytes: 0, remembered: now });
-        let opened = Arc::new(Self { state, looks_at_gets, clock, metrics });
+        let state = State { admission, budget, counted_bytes: 0, covered_bytes: 0, remembered: now };
+        let (state, turn) = (Mutex::new(state), Mutex::new(()));
+        let opened = Arc::new(Self { state, turn, tier, looks_at_gets, clock, metrics });
+        opened.settle(&mut opened.nothing(), recovery.changed_records * RECORD_BYTES);
         opened.remember(directory, false)?;
         Ok(opened)
     }
@@ -170,17 +186,22 @@ impl Endurance {
         Admitted { pages: verdict.pages, charge: self.charge(verdict.held_bytes), kept_off: None }
     }
 
+    /// Takes `bytes` for writes that can not be refused.
+    pub(crate) fn demand(self: &Arc<Self>, bytes: u64) -> Charge {
+        self.state.lock().budget.claim(bytes, self.clock.now());
+        self.charge(bytes)
+    }
+
     /// Makes sure that the directory remembers `charged_bytes` as written, before they are. Blocks on a write to the directory, seldom.
     pub(crate) fn cover(&self, directory: &dyn Directory, charged_bytes: u64) -> Result<()> {
-        let is_covered = {
+        let _turn = self.turn.lock();
+        {
             let mut state = self.state.lock();
             let is_recent = self.clock.now().since(state.remembered) < REMEMBER_INTERVAL;
-            let left = state.covered_bytes.checked_sub(charged_bytes);
-            state.covered_bytes = left.unwrap_or(state.covered_bytes);
-            left.is_some() && is_recent
-        };
-        if is_covered {
-            return Ok(());
+            if is_recent && state.covered_bytes >= charged_bytes {
+                state.covered_bytes -= charged_bytes;
+                return Ok(());
+            }
         }
         self.remember(directory, charged_bytes > 0)?;
         let mut state = self.state.lock();
@@ -188,8 +209,15 @@ impl Endurance {
         Ok(())
     }
 
-    /// Makes the directory remember the ledger. `ahead`: more is about to be written.
-    pub(crate) fn remember(&self, directory: &dyn Directory, ahead: bool) -> Result<()> {
+    /// Makes the directory remember the account as it is, now that nothing is under way. Blocks on a write to the directory.
+    pub(crate) fn close(self: &Arc<Self>, directory: &dyn Directory) -> Result<()> {
+        self.settle(&mut self.nothing(), 0);
+        let _turn = self.turn.lock();
+        self.remember(directory, false)
+    }
+
+    /// Makes the directory remember the ledger. `ahead`: more is about to be written. For who has the turn.
+    fn remember(&self, directory: &dyn Directory, ahead: bool) -> Result<()> {
         let (ledger, covered_bytes, now) = {
             let state = &mut *self.state.lock();
             let now = self.clock.now();
@@ -204,22 +232,24 @@ impl Endurance {
         Ok(())
     }
 
-    /// Settles the charges of pages that were written, with `written_bytes` counted by the SSD tier since the batch began.
-    pub(crate) fn settle<'a>(&self, charges: impl Iterator<Item = &'a mut Charge>, written_bytes: u64) {
-        let (mut pages, mut held_bytes) = (0, 0);
-        for charge in charges {
-            pages += 1;
-            held_bytes += std::mem::take(&mut charge.bytes);
-        }
-        let written_bytes = written_bytes + pages * PAGE_EXTRA_BYTES + LOG_BYTES;
-        self.state.lock().budget.settle(held_bytes, written_bytes, self.clock.now());
+    /// Settles the charge of a batch with so many pages in its directory commit.
+    pub(crate) fn settle_batch(&self, charge: &mut Charge, pages: usize) {
+        let directory_bytes = if pages == 0 { 0 } else { pages as u64 * PAGE_EXTRA_BYTES + LOG_BYTES };
+        self.settle(charge, directory_bytes);
     }
 
-    /// Counts bytes that are written in any case.
-    pub(crate) fn spend(&self, bytes: u64) {
-        let mut state = self.state.lock();
-        state.budget.spend(bytes, self.clock.now());
-        state.covered_bytes = state.covered_bytes.saturating_sub(bytes);
+    /// Settles a charge by what the tier has counted since the last settlement, and by what was handed to the directory. For the writer
+    /// thread, when nothing that it began is under way.
+    pub(crate) fn settle(&self, charge: &mut Charge, directory_bytes: u64) {
+        let wipes_bytes = self.tier.taken().saturating_mul(BLOCK_BYTES);
+        let held_bytes = std::mem::take(&mut charge.bytes);
+        let counted_bytes = self.tier.written_bytes();
+        let state = &mut *self.state.lock();
+        let written_bytes = counted_bytes.saturating_sub(state.counted_bytes) + directory_bytes;
+        state.counted_bytes = counted_bytes;
+        state.budget.settle(held_bytes, written_bytes, self.clock.now());
+        // One day all pages may have to be wiped, spent budget or not.
+        state.budget.keep(wipes_bytes);
     }
 
     /// No charge.
@@ -277,8 +307,8 @@ impl Charge {
         self.account.charge(bytes)
     }
 
-    /// Puts another charge of the same account to it.
-    pub(crate) fn add(&mut self, mut other: Self) {
+    /// Puts all of another charge of the same account to it.
+    pub(crate) fn add(&mut self, other: &mut Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
@@ -287,8 +317,8 @@ impl Charge {
         self.bytes
     }
 
-    /// Counts all of it as written: nobody knows how much of it was.
-    pub(crate) fn forfeit(&mut self) {
+    /// Counts all of it as written.
+    pub(crate) fn spend(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.account.state.lock().budget.settle(bytes, bytes, self.account.clock.now());
     }

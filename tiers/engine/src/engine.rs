@@ -81,7 +81,6 @@ impl Engine {
         settings.validate()?;
         let Components { clock, entropy, secret, directory, device, metrics } = components;
         let started = clock.now();
-        let written_before = metrics.ssd_written_bytes.get();
         let parts = SsdComponents { device, clock: Arc::clone(&clock), metrics: Arc::clone(&metrics) };
         let (tier, fresh) = match SsdTier::open(parts.clone()) {
             Ok(tier) => (tier, false),
@@ -109,7 +108,8 @@ impl Engine {
             settings.write_policy,
             settings.endurance,
             &*directory,
-            (fresh, metrics.ssd_written_bytes.get() - written_before),
+            Arc::clone(&tier),
+            &recovery,
             Arc::clone(&clock),
             Arc::clone(&metrics),
         )?;
@@ -163,12 +163,12 @@ impl Engine {
             return Ok(open);
         }
         shared.namespaces.admit(&id)?;
-        shared.directory.save_namespace(&NamespaceRecord {
-            id,
-            tenant: principal.tenant.clone(),
-            identity: identity.clone(),
-        })?;
-        shared.endurance.spend(NAMESPACE_BYTES);
+        let record = NamespaceRecord { id, tenant: principal.tenant.clone(), identity: identity.clone() };
+        let mut charge = shared.endurance.demand(NAMESPACE_BYTES);
+        shared.endurance.cover(&*shared.directory, charge.bytes())?;
+        let saved = shared.directory.save_namespace(&record);
+        charge.spend();
+        saved?;
         // Nobody finds the namespace before its pages' shape is known.
         let mut catalogue = shared.catalogue.lock();
         let namespace = shared.namespaces.open(id, &principal.tenant, identity);
@@ -216,7 +216,7 @@ impl Engine {
         let closing = tokio::task::spawn_blocking(move || {
             // A panic of the writer has been reported by its thread.
             let _ = writer.join();
-            let remembered = shared.endurance.remember(&*shared.directory, false);
+            let remembered = shared.endurance.close(&*shared.directory);
             shared.directory.close().map_err(Error::from).and(remembered)
         });
         match tokio::time::timeout(grace, closing).await {

@@ -342,8 +342,8 @@ impl Put {
         let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed, charge, since };
         match self.shared.queue.offer(job, acknowledge, &self.shared.metrics) {
             Offered::Taken => self.pending.extend(answered.map(|answered| (page, answered))),
-            Offered::Full(charge) => {
-                self.admitted.charge.add(charge);
+            Offered::Full(mut charge) => {
+                self.admitted.charge.add(&mut charge);
                 return false;
             }
             Offered::Closed => {}

@@ -6,8 +6,9 @@
 //!
 //! > In any span of time, however long ago its writes were admitted, the bytes settled are at most the bucket and what the span earned.
 //!
-//! Writes that can not be refused (superblocks, the ledger itself) are [spent](Budget::spend) from a small reserve that admission
-//! leaves alone; should it be empty, they are owed, and paid back before anything else is admitted.
+//! Writes that can not be refused (wiping what is cleared, the ledger itself) are [claimed](Budget::claim) or [spent](Budget::spend) from a
+//! reserve that admission leaves alone; should it be empty, they are owed, and paid back before anything else is admitted. The span's
+//! bound is exceeded by what is owed, and by nothing else.
 //!
 //! Time is passed in and only ever goes forward: a moment before the last one counts as the last one. What survives a restart is a
 //! [`Ledger`]. Time in which nothing runs earns nothing: no clock that can be set is believed.
@@ -16,8 +17,10 @@ use cairn_core::Moment;
 
 use crate::Plan;
 
-/// Most bytes kept for writes that can not be refused.
-const RESERVE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the reserve, beside what [`Budget::keep`] says.
+const RESERVE_BYTES: u64 = 1 << 20;
+/// Most of the bucket that is reserved.
+const RESERVE_SHARE: u64 = 16;
 const HOURS: usize = 24;
 const HOUR_SECONDS: u64 = 3600;
 
@@ -48,6 +51,7 @@ pub struct Budget {
     plan: Option<Plan>,
     ledger: Ledger,
     held_bytes: u64,
+    kept_bytes: u64,
     /// Earned, and less than a byte.
     fraction: u128,
     at: Moment,
@@ -61,7 +65,7 @@ impl Budget {
     pub fn open(plan: Option<Plan>, mut ledger: Ledger, now: Moment) -> Self {
         ledger.level_bytes = ledger.level_bytes.min(signed(plan.map_or(0, |plan| plan.bucket_bytes())));
         let ran_before = ledger.running_seconds;
-        Self { plan, ledger, held_bytes: 0, fraction: 0, at: now, ran_before, began: now }
+        Self { plan, ledger, held_bytes: 0, kept_bytes: 0, fraction: 0, at: now, ran_before, began: now }
     }
 
     /// The plan, if there is one.
@@ -81,9 +85,20 @@ impl Budget {
         if self.available_bytes(now).is_some_and(|available| available < bytes) {
             return false;
         }
+        self.claim(bytes, now);
+        true
+    }
+
+    /// Takes `bytes` for a write to come that can not be refused; what the bucket does not have is owed. To be settled like a hold.
+    pub fn claim(&mut self, bytes: u64, now: Moment) {
+        self.pass(now);
         self.take(bytes);
         self.held_bytes = self.held_bytes.saturating_add(bytes);
-        true
+    }
+
+    /// Says how many bytes may have to be claimed one day: so many, up to a sixteenth of the bucket, are reserved beside the usual.
+    pub fn keep(&mut self, bytes: u64) {
+        self.kept_bytes = bytes;
     }
 
     /// Says that of `held_bytes` taken earlier `written_bytes` were written; the rest goes back into the bucket.
@@ -151,7 +166,7 @@ impl Budget {
     }
 
     fn reserve_bytes(&self) -> Option<u64> {
-        self.plan.map(|plan| RESERVE_BYTES_MAX.min(plan.bucket_bytes() / 16))
+        self.plan.map(|plan| RESERVE_BYTES.saturating_add(self.kept_bytes).min(plan.bucket_bytes() / RESERVE_SHARE))
     }
 
     fn take(&mut self, bytes: u64) {

@@ -85,6 +85,27 @@ fn what_could_not_be_refused_is_owed_and_paid_back_first() {
 }
 
 #[test]
+fn what_may_have_to_be_claimed_is_reserved_and_a_claim_keeps_its_place_like_a_hold() {
+    let plan = plan(100 * GB, 1);
+    let mut budget = Budget::open(Some(plan), full(&plan), at(0));
+    budget.keep(2 * GB);
+    let available = budget.available_bytes(at(0)).expect("a plan");
+    assert_eq!(available, 98 * GB - (1 << 20));
+    assert!(budget.hold(available, at(0)));
+    budget.claim(2 * GB, at(0));
+    assert_eq!((budget.level_bytes(), budget.held_bytes()), (1 << 20, 100 * GB - (1 << 20)));
+    // Nothing is earned beyond the bucket while all of it is held.
+    budget.spend(0, at(DAY));
+    assert_eq!(budget.level_bytes(), 1 << 20);
+    // No more than a sixteenth of the bucket is reserved; what is claimed beyond that is owed.
+    budget.settle(available, available, at(DAY));
+    budget.keep(50 * GB);
+    assert_eq!(budget.available_bytes(at(3 * DAY)), Some(98 * GB - 100 * GB / 16));
+    budget.claim(99 * GB, at(3 * DAY));
+    assert_eq!(budget.level_bytes(), -1_000_000_000);
+}
+
+#[test]
 fn a_restart_after_a_crash_gains_nothing_and_loses_at_most_what_was_ahead() {
     let plan = plan(100 * GB, 1);
     let mut budget = Budget::open(Some(plan), full(&plan), at(0));

@@ -1,19 +1,22 @@
 //! The write budget: kept to the byte, over restarts too; what is refused is counted, and reads do not notice.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_core::{Clock, Durability, KeptOff, Moment, Thousandths, Tier};
 use cairn_policy::{Plan, WritePolicy};
+use cairn_ssd::{Device, DeviceError};
+use cairn_testkit::fault_device::{Fault, FaultDevice};
+use parking_lot::Mutex;
 
 use crate::rig::{PAGE_BYTES, Rig, Running, chain, send};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// What a page of `PAGE_BYTES` may cost at most: slot, record, log, headers.
-const PAGE_COST_MAX: u64 = 10 * 4096;
+const PAGE_COST_MAX: u64 = 9 * 4096;
 /// And what it costs at least.
-const PAGE_COST_MIN: u64 = 6 * 4096;
+const PAGE_COST_MIN: u64 = 5 * 4096;
 
 /// A clock that stands still but for the jumps that a test makes.
 #[derive(Debug, Default)]
@@ -28,6 +31,66 @@ impl JumpClock {
 impl Clock for JumpClock {
     fn now(&self) -> Moment {
         Moment::from_start(Duration::from_nanos(self.0.load(Ordering::SeqCst)))
+    }
+}
+
+/// A device that notes when how much was written to it, whether or not it then fails.
+#[derive(Debug)]
+struct Meter {
+    inner: FaultDevice,
+    clock: Arc<JumpClock>,
+    writes: Mutex<Vec<(Duration, u64)>>,
+    refuses: AtomicBool,
+}
+
+impl Meter {
+    fn new(rig: &Rig, clock: &Arc<JumpClock>) -> Arc<Self> {
+        let inner = FaultDevice::new(usize::try_from(rig.ssd_bytes).expect("a small device"));
+        Arc::new(Self { inner, clock: Arc::clone(clock), writes: Mutex::default(), refuses: AtomicBool::new(false) })
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.writes.lock().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Checks the bound of every span of time.
+    fn check_windows(&self, plan: &Plan) {
+        let writes = self.writes.lock();
+        for (first, (from, _)) in writes.iter().enumerate() {
+            let mut sum = 0;
+            for (until, bytes) in &writes[first..] {
+                sum += u128::from(*bytes);
+                let earned = u128::from(plan.day_bytes()) * (*until - *from).as_nanos() / DAY.as_nanos() + 1;
+                assert!(sum <= u128::from(plan.bucket_bytes()) + earned, "{sum} bytes from {from:?} to {until:?}");
+            }
+        }
+    }
+}
+
+impl Device for Meter {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
+        self.inner.read_at(at, parts)
+    }
+
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.writes.lock().push((Duration::from_nanos(self.clock.0.load(Ordering::SeqCst)), bytes));
+        if self.refuses.load(Ordering::SeqCst) {
+            self.inner.inject(Fault::FailWrite);
+        }
+        self.inner.write_at(at, parts)
+    }
+
+    fn barrier(&self) -> Result<(), DeviceError> {
+        self.inner.barrier()
+    }
+
+    fn describe(&self) -> &str {
+        self.inner.describe()
     }
 }
 
@@ -234,4 +297,64 @@ async fn a_put_that_goes_away_gives_back_what_it_had_not_used() {
     let spent = u64::try_from(spent).expect("something was spent");
     // One page, a region's header, the superblocks, and the ledger's own record.
     assert!((PAGE_COST_MIN..=PAGE_COST_MAX + 3 * 4096).contains(&spent), "{spent}");
+}
+
+#[tokio::test]
+async fn over_any_window_the_device_takes_no_more_than_the_bucket_and_what_the_window_earned_clears_and_crashes_included()
+ {
+    let plan = a_day(150 * PAGE_COST_MAX);
+    let (rig, clock) = rig(WritePolicy::All, plan);
+    let device = Meter::new(&rig, &clock);
+    for run in 0..4u32 {
+        let cairn = rig.open_on(Arc::clone(&device) as Arc<dyn Device>).await;
+        let namespace = cairn.namespace();
+        for step in 0..60u32 {
+            // Now and then it is quiet for days, so that the bucket is full when the next burst comes.
+            clock.jump(if step % 30 == 29 { DAY * 3 } else { DAY / 200 });
+            cairn.put(&namespace, &chain(&namespace, run * 100 + step, 8), Durability::Ssd).await;
+            if step % 20 == 10 {
+                cairn.engine.clear(&namespace).await.expect("it clears");
+            }
+            let ledger = cairn.engine.stats().budget.written_bytes;
+            assert!(ledger >= device.written_bytes(), "{ledger} on the account of {}", device.written_bytes());
+        }
+        // Dropping without closing is what a crash leaves behind.
+        drop(cairn);
+    }
+    assert!(device.written_bytes() > 4 * plan.day_bytes(), "{}", device.written_bytes());
+    device.check_windows(&plan);
+}
+
+#[tokio::test]
+async fn a_write_that_the_disk_refused_is_on_the_account_and_nothing_stays_held() {
+    let (rig, clock) = rig(WritePolicy::All, a_day(200 * PAGE_COST_MAX));
+    let device = Meter::new(&rig, &clock);
+    let cairn = rig.open_on(Arc::clone(&device) as Arc<dyn Device>).await;
+    let namespace = cairn.namespace();
+    assert_eq!(cairn.put(&namespace, &chain(&namespace, 1, 4), Durability::Ssd).await.durability, Durability::Ssd);
+    let (before, before_device) = (cairn.engine.stats().budget, device.written_bytes());
+    device.refuses.store(true, Ordering::SeqCst);
+    let report = cairn.put(&namespace, &chain(&namespace, 2, 20), Durability::Ssd).await;
+    assert_eq!((report.good_pages, report.durability), (20, Durability::Memory));
+    settled(&cairn).await;
+    let after = cairn.engine.stats().budget;
+    let refused = device.written_bytes() - before_device;
+    assert!(refused > 0 && after.written_bytes - before.written_bytes >= refused, "{refused} of {after:?}");
+    assert_eq!(i64::try_from(after.written_bytes - before.written_bytes), Ok(before.level_bytes - after.level_bytes));
+}
+
+#[tokio::test]
+async fn a_clear_pays_for_what_it_wipes_when_it_does_and_is_never_refused() {
+    let (rig, _) = rig(WritePolicy::All, a_day(100 * PAGE_COST_MAX));
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let pages = use_up(&cairn, 0).await;
+    settled(&cairn).await;
+    let (before, before_device) = (cairn.engine.stats().budget, cairn.metrics.ssd_written_bytes.get());
+    cairn.engine.clear(&namespace).await.expect("a spent budget is no reason");
+    let (after, wiped) = (cairn.engine.stats().budget, cairn.metrics.ssd_written_bytes.get() - before_device);
+    assert!(wiped >= pages * 4096, "{wiped} bytes for {pages} pages");
+    let paid = after.written_bytes - before.written_bytes;
+    assert!((wiped..=wiped + 6 * 4096).contains(&paid), "{paid} for {wiped}");
+    assert!(after.level_bytes >= 0, "a reserve was kept for it: {after:?}");
 }
