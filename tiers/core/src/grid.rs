@@ -4,6 +4,9 @@
 //! stock when its last slot is given back; so several page sizes live side by side and none owns space for good. The lowest free slot
 //! of the lowest open region goes first: a new region fills in ascending order, and thinly used regions get a chance to empty. Pure
 //! bookkeeping: no memory, no I/O. One class always comes with one slot size; a region never holds slots of two sizes.
+//!
+//! What becomes of a slot that is given back is the grid's kind. In memory it is free again. On flash ([`Grid::sequential`]) it is dead
+//! until its region is empty: a region is written once, from its first slot to its last, and then reclaimed as a whole.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -18,6 +21,8 @@ pub struct Grid<C> {
     stock: BTreeSet<u32>,
     /// Regions by class that have a free slot and are not draining. No class has an empty set here.
     open: HashMap<C, BTreeSet<u32>>,
+    /// A slot given back stays dead until its region is empty.
+    sequential: bool,
 }
 
 #[derive(Debug)]
@@ -25,7 +30,9 @@ struct Region<C> {
     bytes: u64,
     class: Option<C>,
     slots: u32,
-    free: FreeSlots,
+    free: SlotSet,
+    /// Neither taken nor handed out before the region is empty.
+    dead: SlotSet,
     draining: bool,
 }
 
@@ -40,15 +47,21 @@ pub struct Place {
 
 impl<C: Copy + Eq + Hash> Default for Grid<C> {
     fn default() -> Self {
-        Self { regions: Vec::new(), stock: BTreeSet::new(), open: HashMap::new() }
+        Self { regions: Vec::new(), stock: BTreeSet::new(), open: HashMap::new(), sequential: false }
     }
 }
 
 impl<C: Copy + Eq + Hash> Grid<C> {
+    /// A grid whose regions are filled once, from the first slot to the last, before they are emptied.
+    pub fn sequential() -> Self {
+        Self { sequential: true, ..Self::default() }
+    }
+
     /// Adds a region of `bytes` to the stock and returns its number; numbers count up from 0.
     pub fn add_region(&mut self, bytes: u64) -> u32 {
         let region = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
-        self.regions.push(Region { bytes, class: None, slots: 0, free: FreeSlots::default(), draining: false });
+        let (free, dead) = (SlotSet::default(), SlotSet::default());
+        self.regions.push(Region { bytes, class: None, slots: 0, free, dead, draining: false });
         self.stock.insert(region);
         region
     }
@@ -86,13 +99,45 @@ impl<C: Copy + Eq + Hash> Grid<C> {
     pub fn give_back(&mut self, slot: SlotId) -> bool {
         let Some(region) = self.regions.get_mut(slot.region as usize) else { return false };
         let Some(class) = region.class else { return false };
-        if slot.slot >= region.slots || !region.free.insert(slot.slot) {
+        if slot.slot >= region.slots || region.free.has(slot.slot) || region.dead.has(slot.slot) {
             return false;
         }
-        if !region.draining {
-            self.open.entry(class).or_default().insert(slot.region);
+        if self.sequential {
+            region.dead.insert(slot.slot);
+        } else {
+            region.free.insert(slot.slot);
+            if !region.draining {
+                self.open.entry(class).or_default().insert(slot.region);
+            }
         }
         self.restock_if_empty(slot.region)
+    }
+
+    /// Hands out a free slot no more before its region has been empty. Nothing happens if it is taken or dead.
+    pub fn bury(&mut self, slot: SlotId) {
+        let Some(region) = self.regions.get_mut(slot.region as usize) else { return };
+        if region.free.remove(slot.slot) {
+            region.dead.insert(slot.slot);
+            self.close_if_full(slot.region);
+        }
+    }
+
+    /// After the claims of a recovery, in a sequential grid: a free slot before a taken one is dead, so that filling goes on behind the last.
+    pub fn settle(&mut self) {
+        if !self.sequential {
+            return;
+        }
+        for number in 0..self.regions.len() {
+            let region = &mut self.regions[number];
+            let taken = |slot: &u32| !region.free.has(*slot) && !region.dead.has(*slot);
+            let Some(last) = (0..region.slots).rev().find(taken) else { continue };
+            for slot in 0..last {
+                if region.free.remove(slot) {
+                    region.dead.insert(slot);
+                }
+            }
+            self.close_if_full(u32::try_from(number).unwrap_or(u32::MAX));
+        }
     }
 
     /// Hands out no more slots of `region` until it has gone back to the stock. Nothing happens if it is there, or does not exist.
@@ -115,12 +160,27 @@ impl<C: Copy + Eq + Hash> Grid<C> {
 
     /// Slots taken in all regions.
     pub fn taken(&self) -> u64 {
-        self.regions.iter().map(|region| u64::from(region.slots - region.free.count)).sum()
+        self.regions.iter().map(|region| u64::from(region.taken())).sum()
     }
 
     /// Slots taken in `region`.
     pub fn taken_in(&self, region: u32) -> u32 {
-        self.regions.get(region as usize).map_or(0, |region| region.slots - region.free.count)
+        self.regions.get(region as usize).map_or(0, Region::taken)
+    }
+
+    /// Dead slots in `region`.
+    pub fn dead_in(&self, region: u32) -> u32 {
+        self.regions.get(region as usize).map_or(0, |region| region.dead.count)
+    }
+
+    /// Whether `region` has slots that are handed out: it has a class, and is not filled yet.
+    pub fn is_open(&self, region: u32) -> bool {
+        self.class(region).and_then(|class| self.open.get(&class)).is_some_and(|open| open.contains(&region))
+    }
+
+    /// Regions without a class.
+    pub fn stock(&self) -> impl Iterator<Item = u32> {
+        self.stock.iter().copied()
     }
 
     /// Free slots that a taker of `class` could have without anything being evicted; counting stops at `enough`.
@@ -152,7 +212,8 @@ impl<C: Copy + Eq + Hash> Grid<C> {
         }
         found.class = Some(class);
         found.slots = slots;
-        found.free = FreeSlots::all(slots);
+        found.free = SlotSet::all(slots);
+        found.dead = SlotSet::none(slots);
         self.stock.remove(&region);
         self.open.entry(class).or_default().insert(region);
         true
@@ -168,12 +229,12 @@ impl<C: Copy + Eq + Hash> Grid<C> {
     fn restock_if_empty(&mut self, region: u32) -> bool {
         let found = &mut self.regions[region as usize];
         let Some(class) = found.class else { return false };
-        if found.free.count != found.slots {
+        if found.taken() > 0 {
             return false;
         }
         found.class = None;
         found.slots = 0;
-        found.free = FreeSlots::default();
+        (found.free, found.dead) = (SlotSet::default(), SlotSet::default());
         found.draining = false;
         self.shut(class, region);
         self.stock.insert(region)
@@ -191,22 +252,31 @@ impl<C: Copy + Eq + Hash> Grid<C> {
 }
 
 impl<C> Region<C> {
+    fn taken(&self) -> u32 {
+        self.slots - self.free.count - self.dead.count
+    }
+
     /// Slots of `slot_bytes` that this region can be cut into.
     fn slots_of(&self, slot_bytes: u64) -> u32 {
         u32::try_from(self.bytes / slot_bytes.max(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// The free slots of a region, one bit each: taking a named slot, as recovery does a million times, costs no search.
+/// Slots of a region, one bit each: taking a named slot, as recovery does a million times, costs no search.
 #[derive(Default, Debug)]
-struct FreeSlots {
+struct SlotSet {
     words: Vec<u64>,
     count: u32,
-    /// No word before this one has a free slot.
+    /// No word before this one has a slot.
     lowest: usize,
 }
 
-impl FreeSlots {
+impl SlotSet {
+    fn none(slots: u32) -> Self {
+        let words = vec![0; slots.div_ceil(u64::BITS) as usize];
+        Self { lowest: words.len(), words, count: 0 }
+    }
+
     fn all(slots: u32) -> Self {
         let mut words = vec![u64::MAX; slots.div_ceil(u64::BITS) as usize];
         if let (Some(last), rest @ 1..) = (words.last_mut(), slots % u64::BITS) {
@@ -222,7 +292,11 @@ impl FreeSlots {
         self.remove(slot).then_some(slot)
     }
 
-    /// False if `slot` is not free.
+    fn has(&self, slot: u32) -> bool {
+        self.words.get((slot / u64::BITS) as usize).is_some_and(|word| word & (1 << (slot % u64::BITS)) != 0)
+    }
+
+    /// False if `slot` is not in it.
     fn remove(&mut self, slot: u32) -> bool {
         let bit = 1 << (slot % u64::BITS);
         let Some(word) = self.words.get_mut((slot / u64::BITS) as usize).filter(|word| **word & bit != 0) else {
@@ -233,7 +307,7 @@ impl FreeSlots {
         true
     }
 
-    /// False if `slot` is free already.
+    /// False if `slot` is in it already.
     fn insert(&mut self, slot: u32) -> bool {
         let (at, bit) = ((slot / u64::BITS) as usize, 1 << (slot % u64::BITS));
         let Some(word) = self.words.get_mut(at).filter(|word| **word & bit == 0) else { return false };

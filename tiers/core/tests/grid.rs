@@ -147,6 +147,53 @@ fn available_counts_open_regions_and_the_stock_up_to_enough() {
     assert_eq!(grid.available(B, B.1, 100), 4);
 }
 
+fn sequential(regions_bytes: &[u64]) -> Small {
+    let mut grid = Small::sequential();
+    for bytes in regions_bytes {
+        grid.add_region(*bytes);
+    }
+    grid
+}
+
+#[test]
+fn a_sequential_region_is_filled_once_and_is_new_again_when_its_last_page_has_left() {
+    let mut grid = sequential(&[30]);
+    let taken: Vec<SlotId> = (0..3).map(|_| take(&mut grid, A).unwrap().slot).collect();
+    assert!(!grid.give_back(taken[0]));
+    assert!(!grid.give_back(taken[0]), "dead already");
+    assert_eq!((take(&mut grid, A), grid.taken_in(0), grid.dead_in(0)), (None, 2, 1));
+    assert!(!grid.give_back(taken[2]));
+    assert!(grid.give_back(taken[1]));
+    assert_eq!(take(&mut grid, A), Some(Place { slot: slot(0, 0), opened: true }));
+    assert_eq!(grid.dead_in(0), 0);
+}
+
+#[test]
+fn after_a_recovery_a_sequential_region_is_filled_behind_its_last_page() {
+    let mut grid = sequential(&[60]);
+    assert!(grid.claim(slot(0, 3), A, A.1));
+    assert!(grid.claim(slot(0, 1), A, A.1));
+    grid.settle();
+    assert_eq!((grid.taken_in(0), grid.dead_in(0)), (2, 2));
+    assert_eq!(take(&mut grid, A).unwrap(), Place { slot: slot(0, 4), opened: false });
+    assert_eq!(take(&mut grid, A).unwrap().slot, slot(0, 5));
+    assert!(!grid.is_open(0));
+    assert_eq!(take(&mut grid, A), None);
+}
+
+#[test]
+fn a_buried_slot_is_passed_over_until_its_region_was_empty() {
+    let mut grid = sequential(&[30]);
+    let first = take(&mut grid, A).unwrap().slot;
+    grid.bury(slot(0, 1));
+    grid.bury(first);
+    assert_eq!(take(&mut grid, A).unwrap().slot, slot(0, 2));
+    assert_eq!((grid.taken_in(0), grid.dead_in(0)), (2, 1));
+    assert!(!grid.give_back(first));
+    assert!(grid.give_back(slot(0, 2)));
+    assert_eq!(grid.available(A, A.1, 9), 3);
+}
+
 #[test]
 fn a_million_claims_in_any_order_end_in_a_full_grid() {
     let (slots, page_bytes) = (1_u32 << 20, 4096);
@@ -171,6 +218,8 @@ enum Step {
     GiveBack(usize),
     GiveBackAny(SlotId),
     Drain(u32),
+    Bury(SlotId),
+    Settle,
 }
 
 const CLASSES: [(u8, u64); 3] = [(0, 7), (1, 7), (2, 64)];
@@ -183,16 +232,20 @@ fn step() -> impl Strategy<Value = Step> {
         8 => class.clone().prop_map(Step::Take),
         2 => (class, any_slot.clone()).prop_map(|(class, slot)| Step::Claim(class, slot)),
         8 => any::<usize>().prop_map(Step::GiveBack),
-        1 => any_slot.prop_map(Step::GiveBackAny),
+        1 => any_slot.clone().prop_map(Step::GiveBackAny),
         1 => (0..6u32).prop_map(Step::Drain),
+        1 => any_slot.prop_map(Step::Bury),
+        1 => Just(Step::Settle),
     ]
 }
 
-/// What is taken, by whom, and which regions drain; everything else follows.
+/// What is taken, by whom, what is dead, and which regions drain; everything else follows.
 #[derive(Default)]
 struct Model {
     taken: BTreeMap<(u32, u32), usize>,
+    dead: BTreeSet<(u32, u32)>,
     draining: BTreeSet<u32>,
+    sequential: bool,
 }
 
 impl Model {
@@ -205,7 +258,8 @@ impl Model {
     }
 
     fn claimable(&self, at: (u32, u32), class: usize) -> bool {
-        Self::exists(at, class) && !self.taken.contains_key(&at) && self.class(at.0).is_none_or(|other| other == class)
+        let is_free = !self.taken.contains_key(&at) && !self.dead.contains(&at);
+        Self::exists(at, class) && is_free && self.class(at.0).is_none_or(|other| other == class)
     }
 
     fn takeable(&self, class: usize) -> Vec<(u32, u32)> {
@@ -214,11 +268,29 @@ impl Model {
     }
 
     fn give_back(&mut self, at: (u32, u32)) -> bool {
-        let restocked = self.taken.remove(&at).is_some() && self.class(at.0).is_none();
+        let was_taken = self.taken.remove(&at).is_some();
+        if was_taken && self.sequential {
+            self.dead.insert(at);
+        }
+        let restocked = was_taken && self.class(at.0).is_none();
         if restocked {
             self.draining.remove(&at.0);
+            self.dead.retain(|dead| dead.0 != at.0);
         }
         restocked
+    }
+
+    fn bury(&mut self, at: (u32, u32)) {
+        if self.class(at.0).is_some_and(|class| self.claimable(at, class)) {
+            self.dead.insert(at);
+        }
+    }
+
+    fn settle(&mut self) {
+        let last_slots = if self.sequential { self.taken.keys().copied().collect() } else { Vec::new() };
+        for (region, last) in last_slots {
+            (0..last).for_each(|before| self.bury((region, before)));
+        }
     }
 }
 
@@ -259,6 +331,14 @@ fn take_step(grid: &mut Small, model: &mut Model, step: Step) {
             }
             grid.drain(region);
         }
+        Step::Bury(slot) => {
+            grid.bury(slot);
+            model.bury((slot.region, slot.slot));
+        }
+        Step::Settle => {
+            grid.settle();
+            model.settle();
+        }
     }
     assert_eq!(grid.taken(), model.taken.len() as u64);
     for (class, kind) in CLASSES.iter().enumerate() {
@@ -266,14 +346,19 @@ fn take_step(grid: &mut Small, model: &mut Model, step: Step) {
     }
     for region in 0..REGIONS_BYTES.len() as u32 {
         assert_eq!(grid.class(region), model.class(region).map(|class| CLASSES[class]));
+        assert_eq!(grid.dead_in(region) as usize, model.dead.iter().filter(|dead| dead.0 == region).count());
     }
+}
+
+fn pair(sequential: bool) -> (Small, Model) {
+    let grid = if sequential { self::sequential(&REGIONS_BYTES) } else { grid(&REGIONS_BYTES) };
+    (grid, Model { sequential, ..Model::default() })
 }
 
 proptest! {
     #[test]
-    fn the_grid_does_what_the_model_does(steps in prop::collection::vec(step(), 1..400)) {
-        let mut grid = grid(&REGIONS_BYTES);
-        let mut model = Model::default();
+    fn the_grid_does_what_the_model_does(sequential: bool, steps in prop::collection::vec(step(), 1..400)) {
+        let (mut grid, mut model) = pair(sequential);
         for step in steps {
             take_step(&mut grid, &mut model, step);
         }
@@ -293,16 +378,17 @@ fn a_grid_does_what_the_model_does_over_any_sequence() {
     rig.run(
         || (),
         |(), _, dice| {
-            let mut grid = grid(&REGIONS_BYTES);
-            let mut model = Model::default();
+            let (mut grid, mut model) = pair(dice.place(2) == 0);
             for _ in 0..1 + dice.place(200) {
                 let class = dice.place(CLASSES.len()) as u8;
                 let slot = slot(dice.place(6) as u32, dice.place(80) as u32);
-                let step = match dice.place(20) {
+                let step = match dice.place(22) {
                     0..8 => Step::Take(class),
                     8..10 => Step::Claim(class, slot),
                     10..18 => Step::GiveBack(dice.place(1000)),
                     18 => Step::GiveBackAny(slot),
+                    19 => Step::Bury(slot),
+                    20 => Step::Settle,
                     _ => Step::Drain(slot.region),
                 };
                 take_step(&mut grid, &mut model, step);
