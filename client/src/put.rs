@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cairn_core::{Checksum, Durability, Error, ErrorKind, NotStored, PageOutcome, Result};
+use cairn_core::{Checksum, Durability, Error, ErrorKind, KeptOff, NotStored, PageOutcome, Result};
 use cairn_proto::v1;
 use cairn_proto::v1::put_prefix_request::Step as Say;
 use cairn_proto::v1::put_prefix_response::Step as Hear;
@@ -55,6 +55,8 @@ pub struct PutReport {
     pub durability: Option<Durability>,
     /// Pages that the server did not have and asked for.
     pub needed_pages: usize,
+    /// Why the server kept pages of the chain off the SSD, if it kept any: they are in memory only.
+    pub kept_off: Option<KeptOff>,
 }
 
 impl PutReport {
@@ -242,5 +244,7 @@ fn report(outcomes: Vec<Option<PageOutcome>>, done: v1::PutDone, needed_pages: u
         0 => None,
         _ => Some(v1::Durability::word(done.durability).map_err(Fault::refused(CALL))?),
     };
-    Ok(PutReport { outcomes, good_pages, durability, needed_pages })
+    // A reason that this client does not know is as good as none.
+    let kept_off = v1::KeptOff::word(done.kept_off).ok();
+    Ok(PutReport { outcomes, good_pages, durability, needed_pages, kept_off })
 }

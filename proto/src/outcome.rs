@@ -1,6 +1,6 @@
 //! Enums of outcomes, both ways. The unspecified value is refused: a message that forgot to say is not a message that said the first.
 
-use cairn_core::{Durability, NotStored, PageOutcome, StopReason, Tier};
+use cairn_core::{Durability, KeptOff, NotStored, PageOutcome, StopReason, Tier};
 
 use crate::Refused;
 use crate::v1;
@@ -47,6 +47,7 @@ both_ways!(Tier, "tier" { Dram, Ssd });
 both_ways!(Durability, "durability" { Memory, Ssd });
 both_ways!(NotStored, "not_stored" { NoSpace, ParentMissing, ChecksumMismatch, NotSent, Deadline });
 both_ways!(StopReason, "stop" { EndOfChain, MaxTokens, NotStored, Damaged, ReadFailed, NoSpace, Deadline });
+both_ways!(KeptOff, "kept_off" { NotRequested, NotReused, FirstTurn, LowValue, BudgetSpent });
 
 impl From<PageOutcome> for Outcome {
     fn from(outcome: PageOutcome) -> Self {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use cairn_core::{
-    ChainFault, Declared, Durability, KeyScheme, NamespaceId, NotStored, PageInputs, PageKey, PageOutcome, StopReason,
-    Tier, chain_from_tokens,
+    ChainFault, Declared, Durability, KeptOff, KeyScheme, NamespaceId, NotStored, PageInputs, PageKey, PageOutcome,
+    StopReason, Tier, chain_from_tokens,
 };
 use cairn_proto::v1::chain::Of;
 use cairn_proto::v1::put_page::Outcome;
@@ -106,6 +106,9 @@ fn every_outcome_survives_the_wire_and_the_unspecified_one_is_refused() {
     }
     for stop in StopReason::ALL {
         assert_eq!(v1::StopReason::word(v1::StopReason::number(stop)), Ok(stop));
+    }
+    for reason in KeptOff::ALL {
+        assert_eq!(v1::KeptOff::word(v1::KeptOff::number(reason)), Ok(reason));
     }
     let outcomes = NotStored::ALL.map(PageOutcome::NotStored);
     let there = [PageOutcome::Stored(Durability::Ssd), PageOutcome::Present(Durability::Memory)];

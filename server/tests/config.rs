@@ -73,6 +73,23 @@ fn a_value_out_of_range_is_refused_with_key_and_range() {
 }
 
 #[test]
+fn a_write_budget_comes_from_drive_writes_or_from_bytes_and_years() {
+    assert_eq!(Settings::default().endurance_plan(), None);
+    let mut settings = with_set("endurance.dwpd=1").unwrap();
+    settings.set("ssd.bytes", "3.84TB").unwrap();
+    let plan = settings.endurance_plan().unwrap();
+    assert_eq!(format!("{:.1} MB/s", plan.bytes_per_second() / 1e6), "44.4 MB/s");
+    let mut by_bytes = with_set("endurance.tbw=7008TB").unwrap();
+    by_bytes.set("endurance.bucket_days", "7").unwrap();
+    assert_eq!(by_bytes.endurance_plan().unwrap().day_bytes(), plan.day_bytes());
+    assert!(line(with_set("endurance.dwpd=0.5555")).contains("three decimals"));
+    assert!(line(with_set("endurance.dwpd=101")).contains("from 0 to 100"));
+    let file = "[endurance]\ndwpd = 0.55\ntbw = \"600TB\"\n";
+    assert!(line(with_file(file)).contains("endurance.tbw"), "{}", line(with_file(file)));
+    assert_eq!(with_file("[endurance]\ndwpd = 0.55\n").unwrap().endurance.dwpd.0, 550);
+}
+
+#[test]
 fn sizes_that_can_not_hold_what_they_must_are_refused() {
     let flags = |ssd: &str| Flags { ssd: Some(ssd.into()), ..Flags::default() };
     let refused = line(load(&flags("64MiB"), []));

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use cairn_core::{DeviceId, NamespaceId, PageKey};
 use cairn_directory::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use cairn_policy::Ledger;
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -308,6 +309,8 @@ pub struct Recorder {
 struct State {
     seen: Vec<u8>,
     directory: DirectoryState,
+    /// No part of the history, because the time is in it: a crash loses it, as if there had never been one.
+    ledger: Option<Ledger>,
     points: Vec<Point>,
     plan: Plan,
     hold: bool,
@@ -332,6 +335,7 @@ impl Recorder {
         let state = State {
             seen: world.seen(),
             directory: world.directory.clone(),
+            ledger: None,
             points: Vec::new(),
             plan,
             hold: false,
@@ -430,14 +434,7 @@ impl Recorder {
     }
 
     fn change_directory(&self, point: Point) -> Result<(), DirectoryError> {
-        let (mut state, verdict) = self.begin(Step::Commit);
-        if state.directory_failed {
-            return Err(DirectoryError::Quarantined);
-        }
-        if verdict != Verdict::Good {
-            state.directory_failed = true;
-            return Err(DirectoryError::Io { action: "write a batch", source: cause(verdict) });
-        }
+        let mut state = self.begin_change()?;
         match &point {
             Point::Commit(changes) => state.directory.apply(changes),
             Point::Namespace(record) => {
@@ -448,6 +445,18 @@ impl Recorder {
         }
         state.points.push(point);
         Ok(())
+    }
+
+    fn begin_change(&self) -> Result<MutexGuard<'_, State>, DirectoryError> {
+        let (mut state, verdict) = self.begin(Step::Commit);
+        if state.directory_failed {
+            return Err(DirectoryError::Quarantined);
+        }
+        if verdict != Verdict::Good {
+            state.directory_failed = true;
+            return Err(DirectoryError::Io { action: "write a batch", source: cause(verdict) });
+        }
+        Ok(state)
     }
 }
 
@@ -555,6 +564,15 @@ impl Directory for RecordedDirectory {
 
     fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
         self.0.change_directory(Point::Device(device))
+    }
+
+    fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
+        Ok(self.0.state.lock().ledger)
+    }
+
+    fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
+        self.0.begin_change()?.ledger = Some(*ledger);
+        Ok(())
     }
 
     fn close(&self) -> Result<(), DirectoryError> {

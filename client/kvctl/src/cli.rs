@@ -53,6 +53,8 @@ pub(crate) enum Command {
         #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "1s", value_name = "EVERY")]
         watch: Option<Span>,
     },
+    /// What may be written to the SSD, what was, how long the drive will last, and what was kept off it and why
+    Budget,
     /// The namespaces that the server knows, and their pages by tier
     Namespaces,
     /// How much of a prefix is there, in which tier, and why it ends

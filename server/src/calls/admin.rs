@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Call, Family, Label};
 use cairn_core::{Error, ErrorKind, Result, StopReason, Tier};
-use cairn_engine::{EngineStats, NamespaceSummary};
+use cairn_engine::{BudgetStats, EngineStats, NamespaceSummary};
 use cairn_proto::v1;
 use cairn_proto::v1::admin_server::Admin;
 use prometheus::IntCounter;
@@ -74,6 +74,7 @@ impl House {
                 dropped: stats.recovery.dropped,
                 millis: u64::try_from(stats.recovery.took.as_millis()).unwrap_or(u64::MAX),
             }),
+            budget: Some(self.budget_stats(&stats.budget)),
         }
     }
 
@@ -117,6 +118,30 @@ impl House {
             backing: stats.ssd_backing.clone(),
             queued_pages: u64::try_from(metrics.ssd_write_queue_pages.get()).unwrap_or(0),
             skipped: counts(&metrics.ssd_skipped),
+        }
+    }
+
+    fn budget_stats(&self, budget: &BudgetStats) -> v1::BudgetStats {
+        let metrics = &self.rooms.metrics;
+        let plan = budget.plan;
+        v1::BudgetStats {
+            policy: budget.policy.name().to_owned(),
+            plan_day_bytes: plan.map_or(0, |plan| plan.day_bytes()),
+            bucket_bytes: plan.map_or(0, |plan| plan.bucket_bytes()),
+            level_bytes: budget.level_bytes,
+            held_bytes: budget.held_bytes,
+            day_bytes: budget.day_bytes,
+            pace_day_bytes: budget.pace_day_bytes,
+            written_bytes: budget.written_bytes,
+            running_seconds: budget.running_seconds,
+            plan_years: plan.map_or(0, |plan| plan.years()),
+            rated_bytes: plan.map_or(0, |plan| u64::try_from(plan.rated_bytes()).unwrap_or(u64::MAX)),
+            years_left: plan.and_then(|plan| plan.years_left(budget.written_bytes, budget.pace_day_bytes)),
+            wear_source: "ledger".to_owned(),
+            admitted_pages: metrics.ssd_admitted_pages.get(),
+            refused_pages: counts(&metrics.ssd_refused_pages),
+            refused_bytes: counts(&metrics.ssd_refused_bytes),
+            not_durable_pages: metrics.put_not_durable.get(),
         }
     }
 

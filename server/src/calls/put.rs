@@ -247,9 +247,10 @@ impl Receiving<'_> {
     /// Waits for the durability that was asked for, tells what has not been told, and adds up.
     async fn finish(self) -> v1::PutDone {
         let Self { put, mut answers, .. } = self;
-        let PutReport { outcomes, good_pages, durability } = put.finish().await;
+        let PutReport { outcomes, good_pages, durability, kept_off } = put.finish().await;
         let durability = v1::Durability::number(durability);
-        let mut done = v1::PutDone { good_pages: good_pages as u64, durability, ..Default::default() };
+        let kept_off = kept_off.map_or(0, v1::KeptOff::number);
+        let mut done = v1::PutDone { good_pages: good_pages as u64, durability, kept_off, ..Default::default() };
         for (page, outcome) in outcomes.into_iter().enumerate() {
             match outcome {
                 PageOutcome::Stored(_) => done.stored += 1,

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use cairn_core::{ByteSize, Span};
-use cairn_policy::WritePolicy;
+use cairn_core::{ByteSize, Span, Thousandths};
+use cairn_policy::{Plan, WritePolicy};
 use cairn_pool::HugePages;
 use cairn_ssd::DeviceKind;
 use thiserror::Error as ThisError;
@@ -238,12 +238,25 @@ settings! {
             "Four reads of a page of megabytes keep most NVMe drives busy.";
         read_queue: u64 = "64" in "1" to "65536", "Reads that may wait for the SSD; a get waits to submit more.",
             "Long enough never to run dry, short enough that a get's deadline means something.";
-        write: WritePolicy = "all", "Pages written to the SSD: all of them behind their put, or those whose put asks for it.",
-            "The SSD is there to hold what memory can not.";
+        write: WritePolicy = "auto", "Chains written to the SSD: `all` behind their put; `requested`: if their put asks for it; `reused`: the start that was used a second time; `session`: from the session's second turn on; `budget`: those worth most, as the budget allows. `auto`: `budget` if `[endurance]` sets one, else `all`.",
+            "Without a budget the SSD is there to hold what memory can not; with one, `budget` makes the most hits of it.";
         write_behind_bytes: ByteSize = "256MiB" in "1MiB" to "1TiB", "Bytes that may wait to be written; more are not written behind.",
             "About a tenth of a second of a fast drive; waiting pages hold pool memory.";
+        write_behind_time: Span = "30s" in "10ms" to "1h", "Time that a page may wait to be written; then it is dropped from the queue, unless its put waits for it.",
+            "On a slow disk, what is written late keeps newer pages from being written at all.";
         load_window_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Bytes that one get loads from the SSD ahead of its reader.",
             "Hides the SSD's latency from the reader without one get filling the pool.";
+    }
+    /// How much may be written to the SSD. With neither `dwpd` nor `tbw` there is no limit; what is written is counted all the same.
+    endurance: EnduranceSettings {
+        dwpd: Thousandths = "0" in "0" to "100", "Drive writes a day of `ssd.bytes`; 0: not limited so.",
+            "No drive is known. The data sheet says it: 1 on 3.84 TB over 5 years is 44.4 MB/s.";
+        tbw: ByteSize = "0B", "Bytes that may be written in `years`, instead of `dwpd`; 0: not limited so.",
+            "No drive is known. Consumer drives are sold with it.";
+        years: u64 = "5" in "1" to "20", "Years that the drive is to last.",
+            "What most drives are rated for.";
+        bucket_days: Thousandths = "7" in "0.001" to "60", "Days of unspent budget that are kept for busier times.",
+            "A week: quiet nights and weekends pay for working days.";
     }
     /// What a call may cost. More is refused before memory is taken for it.
     limits: LimitSettings {
@@ -315,8 +328,27 @@ impl Settings {
             ("limits.timeout_max", self.limits.timeout_max),
         )?;
         self.messages_fit()?;
+        if self.endurance.dwpd.0 > 0 && self.endurance.tbw.0 > 0 {
+            return Err(SettingsFault::Conflict {
+                name: "endurance.tbw",
+                value: self.endurance.tbw.text(),
+                rule: "0 beside",
+                other: "endurance.dwpd",
+                other_value: self.endurance.dwpd.text(),
+            });
+        }
         self.only_loopback("server.listen", self.server.listen)?;
         self.only_loopback("server.metrics_listen", self.server.metrics_listen)
+    }
+
+    /// The write budget, if there is one.
+    pub fn endurance_plan(&self) -> Option<Plan> {
+        let EnduranceSettings { dwpd, tbw, years, bucket_days } = &self.endurance;
+        if dwpd.0 > 0 {
+            Some(Plan::of_drive_writes(*dwpd, self.ssd.bytes.0, *years, *bucket_days))
+        } else {
+            (tbw.0 > 0).then(|| Plan::of_total_bytes(tbw.0, *years, *bucket_days))
+        }
     }
 
     /// Whether an address that other machines can reach is served without authentication.

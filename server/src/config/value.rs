@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cairn_core::{ByteSize, Span};
+use cairn_core::{ByteSize, Span, Thousandths};
 use cairn_policy::WritePolicy;
 use cairn_pool::HugePages;
 use cairn_ssd::DeviceKind;
@@ -77,6 +77,22 @@ impl Value for Span {
     }
 }
 
+impl Value for Thousandths {
+    const KIND: &'static str = "decimal number";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn toml(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Value for SocketAddr {
     const KIND: &'static str = "address and port";
 
@@ -134,7 +150,7 @@ impl Value for HugePages {
 }
 
 impl Value for WritePolicy {
-    const KIND: &'static str = "`all` or `requested`";
+    const KIND: &'static str = "`auto`, `all`, `requested`, `reused`, `session` or `budget`";
 
     fn read(text: &str) -> Result<Self, String> {
         text.parse()

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// A point on a clock's monotonic time line, in nanoseconds since the clock's own start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(u64);
 
 impl Moment {

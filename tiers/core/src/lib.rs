@@ -34,6 +34,6 @@ pub use identity::{
     StateKind,
 };
 pub use key::{ChainFault, PageInputs, PageKey, chain_from_engine_hashes, chain_from_tokens, usable_pages};
-pub use outcome::{Durability, NotStored, PageOutcome, StopReason, Tier};
+pub use outcome::{Durability, KeptOff, NotStored, PageOutcome, StopReason, Tier};
 pub use tenant::{Principal, ServerSecret, TenantId, TenantSalt};
-pub use units::{ByteSize, Span};
+pub use units::{ByteSize, Span, Thousandths};

@@ -7,7 +7,7 @@ use std::fmt;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
 
-use crate::{NotStored, StopReason, Tier};
+use crate::{KeptOff, NotStored, StopReason, Tier};
 
 /// A closed set of label values.
 pub trait Label: Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
@@ -88,6 +88,8 @@ labels! {
         Quarantined = "quarantined",
         /// The write failed.
         WriteFailed = "write_failed",
+        /// It waited longer to be written than it may.
+        Late = "late",
     }
     /// How a page on the SSD was found damaged.
     Damage "fault" {
@@ -147,6 +149,16 @@ impl Label for StopReason {
 }
 
 impl Label for NotStored {
+    const NAME: &'static str = "reason";
+    fn all() -> Vec<Self> {
+        Self::ALL.to_vec()
+    }
+    fn text(self) -> &'static str {
+        self.label()
+    }
+}
+
+impl Label for KeptOff {
     const NAME: &'static str = "reason";
     fn all() -> Vec<Self> {
         Self::ALL.to_vec()
@@ -308,12 +320,21 @@ metrics! {
     ssd_reinserted_bytes: IntCounter, "cairn_ssd_reinserted_bytes_total", "bytes", "Page bytes written again because their region was emptied and they were still in use.";
     ssd_pages: IntGauge, "cairn_ssd_pages", "pages", "Pages on the SSD.";
     ssd_evicted: IntCounter, "cairn_ssd_evicted_pages_total", "pages", "Pages evicted from the SSD.";
-    ssd_written_bytes: IntCounter, "cairn_ssd_written_bytes_total", "bytes", "Bytes written to the SSD file, headers and padding included.";
+    ssd_written_bytes: IntCounter, "cairn_ssd_written_bytes_total", "bytes", "Bytes written to the SSD file, headers, padding and failed writes included.";
     ssd_read_bytes: IntCounter, "cairn_ssd_read_bytes_total", "bytes", "Bytes read from the SSD file.";
     ssd_read_seconds: Histogram, "cairn_ssd_read_seconds", "seconds", "Time to read one page, waiting in the queue included.";
     ssd_write_seconds: Histogram, "cairn_ssd_write_seconds", "seconds", "Time to write one batch of pages and make it durable.";
     ssd_barrier_seconds: Histogram, "cairn_ssd_barrier_seconds", "seconds", "Time of a write barrier.";
     ssd_skipped: IntCounter[Skipped], "cairn_ssd_skipped_pages_total", "pages", "Pages not written to the SSD, by reason.";
+    ssd_admitted_pages: IntCounter, "cairn_ssd_admitted_pages_total", "pages", "Pages that admission let pass to the SSD.";
+    ssd_refused_pages: IntCounter[KeptOff], "cairn_ssd_refused_pages_total", "pages", "Pages of puts that admission kept off the SSD, by reason.";
+    ssd_refused_bytes: IntCounter[KeptOff], "cairn_ssd_refused_bytes_total", "bytes", "Page bytes of puts that admission kept off the SSD, by reason.";
+    put_not_durable: IntCounter, "cairn_put_not_durable_pages_total", "pages", "Pages whose put asked for the SSD and that stayed in memory because the write budget was spent.";
+    budget_level_bytes: IntGauge, "cairn_write_budget_level_bytes", "bytes", "Bytes that may be written at once; below 0 if more was written than there was. 0 without a budget.";
+    budget_bucket_bytes: IntGauge, "cairn_write_budget_bucket_bytes", "bytes", "Most bytes that the write budget saves up. 0 without a budget.";
+    budget_day_bytes: IntGauge, "cairn_write_budget_day_bytes", "bytes", "Bytes that may be written a day in the long run. 0 without a budget.";
+    wear_day_bytes: IntGauge, "cairn_ssd_wear_day_bytes", "bytes", "Physical bytes written in the last 24 hours of running.";
+    wear_bytes: IntGauge, "cairn_ssd_wear_bytes", "bytes", "Physical bytes written since the ledger was begun, over all runs.";
     ssd_damaged: IntCounter[Damage], "cairn_ssd_damaged_pages_total", "pages", "Pages found damaged on the SSD, by how; each was dropped.";
     ssd_read_failed: IntCounter, "cairn_ssd_read_failed_total", "reads", "Reads that the device refused.";
     ssd_write_queue_pages: IntGauge, "cairn_ssd_write_queue_pages", "pages", "Pages waiting to be written to the SSD.";

@@ -81,6 +81,38 @@ impl NotStored {
     }
 }
 
+/// Why admission kept pages off the SSD. They are stored all the same, in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KeptOff {
+    /// The put did not ask for the SSD.
+    NotRequested,
+    /// The page was not used a second time.
+    NotReused,
+    /// The session has not shown a second turn.
+    FirstTurn,
+    /// Other chains are worth more of the write budget.
+    LowValue,
+    /// The write budget does not cover the chain.
+    BudgetSpent,
+}
+
+impl KeptOff {
+    /// Every reason; the closed set of the metric label.
+    pub const ALL: [Self; 5] =
+        [Self::NotRequested, Self::NotReused, Self::FirstTurn, Self::LowValue, Self::BudgetSpent];
+
+    /// The label in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::NotRequested => "not_requested",
+            Self::NotReused => "not_reused",
+            Self::FirstTurn => "first_turn",
+            Self::LowValue => "low_value",
+            Self::BudgetSpent => "budget_spent",
+        }
+    }
+}
+
 /// Why a prefix ends where it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StopReason {

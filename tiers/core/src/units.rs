@@ -72,6 +72,33 @@ impl fmt::Display for Span {
     }
 }
 
+/// A number with up to three decimals, kept exactly, in thousandths. Reads `0`, `1`, `0.55`; prints without needless zeros.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Thousandths(pub u64);
+
+impl FromStr for Thousandths {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("not a number with up to three decimals: {text:?}");
+        let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || decimals.len() > 3 || !digits(whole) || !digits(decimals) {
+            return Err(wrong());
+        }
+        let whole: u64 = whole.parse().map_err(|_| wrong())?;
+        let part: u64 = format!("{decimals:0<3}").parse().map_err(|_| wrong())?;
+        whole.checked_mul(1000).and_then(|whole| whole.checked_add(part)).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:03}", self.0 / 1000, self.0 % 1000);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
 /// A number and one of `units`; `bare` is the factor of a number without a unit, 0 if that is not allowed.
 fn scaled(text: &str, units: &[(&str, u64)], bare: u64) -> Option<u64> {
     let text = text.trim();

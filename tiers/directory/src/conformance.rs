@@ -7,6 +7,8 @@ use cairn_core::{
     PageKey, SlotId, StateKind, TenantId,
 };
 
+use cairn_policy::Ledger;
+
 pub use crate::directory::Family;
 use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
@@ -47,6 +49,7 @@ macro_rules! conformance_tests {
             namespaces_come_back_with_tenant_and_identity,
             a_corrupt_namespace_record_costs_that_namespace_and_is_counted,
             the_device_is_remembered_and_a_corrupt_one_is_damage,
+            the_ledger_is_remembered_and_a_corrupt_one_is_damage,
             a_closed_directory_answers_closed_and_nothing_else,
             commits_from_many_threads_are_all_there,
         }
@@ -304,6 +307,31 @@ pub fn the_device_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
     assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
 }
 
+/// The ledger.
+pub fn the_ledger_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
+    let directory = rig.open();
+    assert_eq!(directory.ledger().unwrap(), None);
+    let hour_bytes = std::array::from_fn(|hour| hour as u64 + 1);
+    let first = Ledger { level_bytes: -5, written_bytes: 7, running_seconds: 11, hour_bytes };
+    let second = Ledger { level_bytes: i64::MAX, ..first };
+    for ledger in [first, second] {
+        directory.save_ledger(&ledger).unwrap();
+    }
+    drop(directory);
+    let directory = rig.open();
+    assert_eq!(directory.ledger().unwrap(), Some(second));
+    let good = directory.stored(Family::Meta, b"ledger").unwrap();
+    for byte in 0..good.len() {
+        let mut value = good.clone();
+        value[byte] ^= 0x10;
+        assert!(directory.store(Family::Meta, b"ledger", Some(&value)));
+        let refused = directory.ledger();
+        assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
+    }
+    directory.set_device(DeviceId::from_bytes([1; 16])).unwrap();
+    assert!(directory.device().unwrap().is_some(), "one damaged record costs only itself");
+}
+
 /// After the end.
 pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
     let directory = rig.open();
@@ -316,6 +344,8 @@ pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
         directory.namespaces().unwrap_err(),
         directory.device().unwrap_err(),
         directory.set_device(DeviceId::from_bytes([1; 16])).unwrap_err(),
+        directory.ledger().unwrap_err(),
+        directory.save_ledger(&Ledger::default()).unwrap_err(),
     ];
     assert!(refusals.iter().all(|refusal| matches!(refusal, DirectoryError::Closed)), "{refusals:?}");
     assert_eq!(records_of(&rig.open()), []);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cairn_core::{DeviceId, NamespaceId, PageKey};
+use cairn_policy::Ledger;
 
 use crate::record::{self, StoredKey};
 use crate::{DirectoryError, NamespaceRecord, Record, RecordFault};
@@ -76,6 +77,18 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `Io`, `Quarantined`, `Closed`.
     fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError>;
 
+    /// The ledger of what was written to the device; `None` if there never was one.
+    ///
+    /// # Errors
+    /// `Damaged`, `Io`, `Closed`.
+    fn ledger(&self) -> Result<Option<Ledger>, DirectoryError>;
+
+    /// Remembers the ledger. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Io`, `Quarantined`, `Closed`.
+    fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError>;
+
     /// Writes out what is buffered, so that the next start is fast, and lets go of the storage. Every later call answers `Closed`; a
     /// second `close` does nothing. Not needed for durability.
     ///
@@ -92,7 +105,7 @@ pub enum Family {
     Entries,
     /// Namespace records.
     Namespaces,
-    /// The device.
+    /// The device and its ledger.
     Meta,
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_core::DeviceId;
+use cairn_policy::Ledger;
 use parking_lot::Mutex;
 
 use crate::directory::{Batch, Family, encode_changes};
-use crate::record::{self, DEVICE_KEY};
+use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
 use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 /// Keeps records in memory, encoded as on disk. They live as long as the value and all that were [reopened](Self::reopen) from it.
@@ -106,6 +107,20 @@ impl Directory for MemoryDirectory {
     fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
         self.check_open()?;
         self.stored.lock().put(Family::Meta, DEVICE_KEY, &record::encode_device(device));
+        Ok(())
+    }
+
+    fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
+        self.check_open()?;
+        let stored = self.stored.lock();
+        let value = stored.get(&(Family::Meta, LEDGER_KEY.to_vec()));
+        let ledger = value.map(|value| record::decode_ledger(value)).transpose();
+        ledger.map_err(|fault| DirectoryError::damaged("ledger", fault.to_string()))
+    }
+
+    fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
+        self.check_open()?;
+        self.stored.lock().put(Family::Meta, LEDGER_KEY, &record::encode_ledger(ledger));
         Ok(())
     }
 

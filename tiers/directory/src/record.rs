@@ -48,12 +48,25 @@
 //! | 8 | 16 | id of the device whose pages the records name |
 //! | 24 | 8 | checksum of the record |
 //!
+//! Key `ledger`, value 232 bytes: what was written to the device, and how much of its write budget is left. Without it the budget is empty.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 7 | zero |
+//! | 8 | 8 | bytes in the bucket; signed, below 0 if they are owed |
+//! | 16 | 8 | bytes written since the ledger was begun |
+//! | 24 | 8 | seconds that servers have run with it |
+//! | 32 | 24 x 8 | bytes written by hour of running, hour h at h % 24 |
+//! | 224 | 8 | checksum of the record |
+//!
 //! On disk the families are column families of a RocksDB in the subfolder `rocksdb` (the family `default` is empty). In it lies the file
 //! `FORMAT`, the text `cairn directory 1` and a line feed: the version of all the above but the records' own. Beside it lies `LOCK`, an
 //! empty file that the process using the folder holds an exclusive `flock` on. `rocksdb.new` is a database in the making, `rocksdb.damaged`
 //! one that was set aside.
 
 use cairn_core::{Checksum, DeviceId, Generation, Identity, NamespaceId, PageKey, SlotId, TenantId};
+use cairn_policy::Ledger;
 use thiserror::Error as ThisError;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -61,9 +74,12 @@ const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 80;
 const DEVICE_BYTES: usize = 32;
+const LEDGER_BYTES: usize = 232;
 
 /// The stored key of the device record.
 pub(crate) const DEVICE_KEY: &[u8] = b"device";
+/// The stored key of the ledger.
+pub(crate) const LEDGER_KEY: &[u8] = b"ledger";
 /// The stored key of a page record: namespace and page key.
 pub(crate) type StoredKey = [u8; 64];
 
@@ -226,6 +242,34 @@ pub(crate) fn decode_device(value: &[u8]) -> Result<DeviceId, RecordFault> {
     }
     let _head: [u8; 8] = value.take()?;
     Ok(DeviceId::from_bytes(value.take()?))
+}
+
+pub(crate) fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LEDGER_BYTES);
+    out.extend([VERSION, 0, 0, 0, 0, 0, 0, 0]);
+    out.extend(ledger.level_bytes.to_le_bytes());
+    out.extend(ledger.written_bytes.to_le_bytes());
+    out.extend(ledger.running_seconds.to_le_bytes());
+    ledger.hour_bytes.iter().for_each(|bytes| out.extend(bytes.to_le_bytes()));
+    sealed(LEDGER_KEY, out)
+}
+
+pub(crate) fn decode_ledger(value: &[u8]) -> Result<Ledger, RecordFault> {
+    let mut value = Reader(unsealed(LEDGER_KEY, value)?);
+    if value.0.len() != LEDGER_BYTES - CHECKSUM_BYTES {
+        return Err(RecordFault::Length);
+    }
+    let _head: [u8; 8] = value.take()?;
+    let mut ledger = Ledger {
+        level_bytes: i64::from_le_bytes(value.take()?),
+        written_bytes: u64::from_le_bytes(value.take()?),
+        running_seconds: u64::from_le_bytes(value.take()?),
+        ..Ledger::default()
+    };
+    for bytes in &mut ledger.hour_bytes {
+        *bytes = u64::from_le_bytes(value.take()?);
+    }
+    Ok(ledger)
 }
 
 /// Ends a value with the checksum over `stored_key` and itself.

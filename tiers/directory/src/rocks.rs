@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_core::DeviceId;
+use cairn_policy::Ledger;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch};
 
 use crate::directory::{Batch, Family, encode_changes};
-use crate::record::{self, DEVICE_KEY};
+use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
 use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 mod folder;
@@ -84,6 +85,13 @@ impl RocksDirectory {
         batch.put(family, key, value);
         self.write(&db, batch.changes)
     }
+
+    /// The value of `key` in the family `meta`, decoded.
+    fn meta<T>(&self, key: &[u8], decode: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, DirectoryError> {
+        let db = self.db()?;
+        let value = db.get_pinned_cf_opt(family_of(&db, Family::Meta)?, key, &ReadOptions::default());
+        Ok(value.map_err(|error| of_use("read a record of meta", error))?.map(|value| decode(&value)))
+    }
 }
 
 impl Directory for RocksDirectory {
@@ -116,15 +124,21 @@ impl Directory for RocksDirectory {
     }
 
     fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
-        let db = self.db()?;
-        let value = db.get_pinned_cf_opt(family_of(&db, Family::Meta)?, DEVICE_KEY, &ReadOptions::default());
-        let value = value.map_err(|error| of_use("read the device", error))?;
-        let device = value.map(|value| record::decode_device(&value)).transpose();
+        let device = self.meta(DEVICE_KEY, record::decode_device)?.transpose();
         device.map_err(|fault| DirectoryError::damaged("device record", fault.to_string()))
     }
 
     fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
         self.put(Family::Meta, DEVICE_KEY, &record::encode_device(device))
+    }
+
+    fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
+        let ledger = self.meta(LEDGER_KEY, record::decode_ledger)?.transpose();
+        ledger.map_err(|fault| DirectoryError::damaged("ledger", fault.to_string()))
+    }
+
+    fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
+        self.put(Family::Meta, LEDGER_KEY, &record::encode_ledger(ledger))
     }
 
     fn close(&self) -> Result<(), DirectoryError> {

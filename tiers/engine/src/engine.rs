@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
 use crate::catalogue::Catalogue;
+use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) namespaces: Namespaces,
     pub(crate) catalogue: Mutex<Catalogue>,
     pub(crate) queue: WriteQueue,
+    pub(crate) endurance: Arc<Endurance>,
     /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
     pub(crate) writes_failed: AtomicBool,
     pub(crate) loads: Loads,
@@ -100,7 +102,17 @@ impl Engine {
         let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Arc::new(Semaphore::new(settings.read_queue));
         // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
-        let queue = WriteQueue::new(settings.write_behind_bytes.min(settings.dram.bytes / 2));
+        let queue =
+            WriteQueue::new(settings.write_behind_bytes.min(settings.dram.bytes / 2), settings.write_behind_time);
+        let endurance = Endurance::open(
+            settings.write_policy,
+            settings.endurance,
+            &*directory,
+            Arc::clone(&tier),
+            &recovery,
+            Arc::clone(&clock),
+            Arc::clone(&metrics),
+        )?;
         let shared = Arc::new(Shared {
             settings,
             page_bytes_max,
@@ -115,6 +127,7 @@ impl Engine {
             namespaces,
             catalogue: Mutex::new(catalogue),
             queue,
+            endurance,
             writes_failed: AtomicBool::new(false),
             loads: Loads::default(),
             read_pace: ReadPace::default(),
@@ -150,11 +163,12 @@ impl Engine {
             return Ok(open);
         }
         shared.namespaces.admit(&id)?;
-        shared.directory.save_namespace(&NamespaceRecord {
-            id,
-            tenant: principal.tenant.clone(),
-            identity: identity.clone(),
-        })?;
+        let record = NamespaceRecord { id, tenant: principal.tenant.clone(), identity: identity.clone() };
+        let mut charge = shared.endurance.demand(NAMESPACE_BYTES);
+        shared.endurance.cover(&*shared.directory, charge.bytes())?;
+        let saved = shared.directory.save_namespace(&record);
+        charge.spend();
+        saved?;
         // Nobody finds the namespace before its pages' shape is known.
         let mut catalogue = shared.catalogue.lock();
         let namespace = shared.namespaces.open(id, &principal.tenant, identity);
@@ -202,7 +216,8 @@ impl Engine {
         let closing = tokio::task::spawn_blocking(move || {
             // A panic of the writer has been reported by its thread.
             let _ = writer.join();
-            shared.directory.close().map_err(Error::from)
+            let remembered = shared.endurance.close(&*shared.directory);
+            shared.directory.close().map_err(Error::from).and(remembered)
         });
         match tokio::time::timeout(grace, closing).await {
             Ok(Ok(Ok(()))) => Closed::Orderly,

@@ -11,6 +11,7 @@ use cairn_ssd::Expected;
 use crate::engine::{Engine, Shared};
 use crate::load::{self, Loaded, Start, Ticket, Wanted};
 use crate::namespace::Namespace;
+use crate::reuse;
 use crate::values::OutOfOrder;
 
 /// What a get asks for, beyond the chain.
@@ -91,6 +92,10 @@ impl Engine {
                 plan.extend(catalogue.entry(*id).and_then(|entry| Planned::of(shared, namespace, entry)));
             }
             catalogue.touch(&found);
+        }
+        if shared.endurance.looks_at_gets() {
+            let found = |page: usize| page.checked_sub(options.first_page).and_then(|at| plan.get(at));
+            reuse::note(shared, namespace, &chain, |page| found(page).map(Planned::held));
         }
         let runs = runs_of(plan.iter().map(Planned::tier));
         let found_up_to = options.first_page.saturating_add(plan.len());
@@ -291,6 +296,13 @@ impl Planned {
         match std::mem::replace(self, Self::Loading(Ticket::answered(Loaded::ReadFailed))) {
             Self::Ssd(wanted) => *self = Self::Loading(load::load(shared, namespace, wanted, start)),
             other => *self = other,
+        }
+    }
+
+    fn held(&self) -> Option<&SealedPage> {
+        match self {
+            Self::Dram(page) => Some(page),
+            Self::Ssd(_) | Self::Loading(_) | Self::Unheld => None,
         }
     }
 

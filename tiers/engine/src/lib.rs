@@ -2,9 +2,9 @@
 //!
 //! **Put.** [`Engine::begin_put`] says which pages are needed. For each, [`Put::reserve`] takes a frame from the pool (evicting, if it
 //! must, what the DRAM policy names), the transport fills it, and [`Put::commit`] seals it (checksum) and publishes it in the
-//! [catalogue](catalogue): from here on every reader sees the whole page. A page that the write policy admits, or that must be durable,
-//! goes into the [write queue](write_queue), bounded in bytes. The [writer](writer), one thread and the only one that changes pages on
-//! the SSD and their records, writes a batch into free slots, passes one barrier, commits the batch to the directory, and only then publishes
+//! [catalogue](catalogue): from here on every reader sees the whole page. What of the chain [admission and the write budget](endurance)
+//! let pass goes into the [write queue](write_queue), bounded in bytes and time. The [writer](writer), one thread and the only one that
+//! changes pages on the SSD and their records, writes a batch into free slots, passes one barrier, commits the batch to the directory, and only then publishes
 //! the SSD location and acknowledges.
 //!
 //! **Get.** [`Engine::get_prefix`] walks the chain once under the catalogue's lock and takes hold of what it finds: a clone of each DRAM
@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod catalogue;
+mod endurance;
 mod engine;
 mod get;
 mod leaving;
@@ -29,6 +30,7 @@ mod pace;
 mod put;
 mod recovery;
 mod residents;
+mod reuse;
 mod room;
 mod settings;
 mod stats;
@@ -36,6 +38,7 @@ mod values;
 mod write_queue;
 mod writer;
 
+pub use endurance::BudgetStats;
 pub use engine::{Closed, Engine};
 pub use get::{Get, GetEnd, GetOptions, ServedPage};
 pub use matching::Matched;

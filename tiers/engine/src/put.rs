@@ -10,11 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_core::metrics::{Put as PutLabel, Skipped};
-use cairn_core::{Checksum, Deadline, Durability, Error, Moment, NotStored, PageKey, PageOutcome, Result};
+use cairn_core::{
+    Checksum, Deadline, Durability, Error, KeptOff, Moment, NotStored, PageKey, PageOutcome, Result, Tier,
+};
+use cairn_policy::Link;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
 use tokio::sync::oneshot;
 
+use crate::endurance::{Admitted, fingerprint};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
@@ -43,6 +47,10 @@ pub struct Put {
     pending: Vec<(usize, oneshot::Receiver<bool>)>,
     /// Pages that the write queue had no room for yet; in prefix order.
     postponed: VecDeque<usize>,
+    /// What is to be on the SSD of the chain, and the charge of those of its pages that were not offered yet.
+    admitted: Admitted,
+    /// The write queue had no room for a page that nobody waits for: what follows it can not be written either.
+    overtaken: bool,
 }
 
 #[derive(Debug)]
@@ -61,6 +69,8 @@ pub struct PutReport {
     pub good_pages: usize,
     /// The class that all good pages have reached; never more than was reached.
     pub durability: Durability,
+    /// Why admission kept pages of the chain off the SSD, if it kept any.
+    pub kept_off: Option<KeptOff>,
 }
 
 impl Engine {
@@ -98,6 +108,8 @@ impl Engine {
             last: None,
             pending: Vec::new(),
             postponed: VecDeque::new(),
+            admitted: Admitted { pages: 0, charge: shared.endurance.nothing(), kept_off: None },
+            overtaken: false,
         };
         put.find_present()?;
         Ok(put)
@@ -179,9 +191,7 @@ impl Put {
             }
         };
         self.outcomes[page] = Some(outcome);
-        if self.shared.settings.write_policy.admits(self.asked) {
-            self.send_to_ssd(page);
-        }
+        self.send_to_ssd(page);
         self.outcomes[page].unwrap_or(outcome)
     }
 
@@ -202,12 +212,14 @@ impl Put {
         PutReport {
             good_pages: reached.len(),
             durability: reached.into_iter().min().unwrap_or(Durability::Memory),
+            kept_off: self.admitted.kept_off,
             outcomes,
         }
     }
 
     fn find_present(&mut self) -> Result<()> {
         let mut to_ssd = Vec::new();
+        let mut links = Vec::with_capacity(self.chain.len());
         let mut before = None;
         {
             let mut catalogue = self.shared.catalogue.lock();
@@ -215,6 +227,9 @@ impl Put {
             catalogue.touch(&leading);
             let each = catalogue.find_each(self.namespace.no(), &self.chain).map_err(|fault| out_of_order(&fault))?;
             for (page, entry) in each.into_iter().enumerate() {
+                let place =
+                    entry.and_then(|entry| entry.ssd.map(|_| Tier::Ssd).or(entry.dram.as_ref().map(|_| Tier::Dram)));
+                links.push(Link { page: fingerprint(&self.chain[page]), place });
                 let (held, durability) = match entry.map(|entry| (&entry.dram, entry.ssd)) {
                     None | Some((None, None)) => {
                         self.held.extend(before.take());
@@ -231,10 +246,9 @@ impl Put {
             }
         }
         // A page that the write queue had no room for earlier gets another chance: without it, nothing after it can be written.
-        if self.shared.settings.write_policy.admits(self.asked) {
-            for page in to_ssd {
-                self.send_to_ssd(page);
-            }
+        self.admitted = self.shared.endurance.put(&self.namespace, &links, self.asked);
+        for page in to_ssd {
+            self.send_to_ssd(page);
         }
         Ok(())
     }
@@ -272,12 +286,17 @@ impl Put {
         why
     }
 
-    /// Offers a page that is in DRAM to the write queue. One that must be durable and finds no room is kept for later, and so are those that
-    /// follow it.
+    /// Offers a page that is in DRAM to the write queue, if it is admitted. One that must be durable and finds no room is kept for later, and
+    /// so are those that follow it.
     fn send_to_ssd(&mut self, page: usize) {
+        if page >= self.admitted.pages {
+            return;
+        }
         match self.asked {
             Durability::Memory => {
-                if self.offer(page) == Some(Offered::Full) {
+                // Without the pages ahead of it, it would not be written.
+                self.overtaken = self.overtaken || !self.offer(page);
+                if self.overtaken {
                     self.shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
                 }
             }
@@ -291,25 +310,26 @@ impl Put {
     /// Offers the postponed pages, in order, up to the first for which there is no room.
     fn send_what_fits(&mut self) {
         while let Some(page) = self.postponed.front().copied() {
-            if self.offer(page) == Some(Offered::Full) {
+            if !self.offer(page) {
                 return;
             }
             self.postponed.pop_front();
         }
     }
 
-    /// `None` if there is nothing to write: the page is on the SSD already, or has left DRAM.
-    fn offer(&mut self, page: usize) -> Option<Offered> {
-        let name = self.name(page)?;
-        let in_dram = {
+    /// False if the write queue has no room for the page. Nothing is to be written if it is on the SSD already, or has left DRAM.
+    fn offer(&mut self, page: usize) -> bool {
+        let Some(name) = self.name(page) else { return true };
+        let (on_ssd, in_dram) = {
             let catalogue = self.shared.catalogue.lock();
-            let entry = catalogue.entry_of(name.namespace, &name.key)?;
-            if entry.ssd.is_some() { None } else { Some(entry.dram.clone()?) }
+            let entry = catalogue.entry_of(name.namespace, &name.key);
+            entry.map_or((false, None), |entry| (entry.ssd.is_some(), entry.dram.clone()))
         };
-        let Some(sealed) = in_dram else {
+        if on_ssd {
             self.now_durable(page);
-            return None;
-        };
+            return true;
+        }
+        let Some(sealed) = in_dram else { return true };
         let (acknowledge, answered): (Option<Acknowledge>, _) = match self.asked {
             Durability::Memory => (None, None),
             Durability::Ssd => {
@@ -317,12 +337,18 @@ impl Put {
                 (Some(send), Some(receive))
             }
         };
-        let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed };
-        let offered = self.shared.queue.offer(job, acknowledge, &self.shared.metrics);
-        if let (Offered::Taken, Some(answered)) = (offered, answered) {
-            self.pending.push((page, answered));
+        let charge = self.admitted.charge.of_page(&self.namespace);
+        let since = self.shared.clock.now();
+        let job = WriteJob { name, namespace: *self.namespace.id(), page: sealed, charge, since };
+        match self.shared.queue.offer(job, acknowledge, &self.shared.metrics) {
+            Offered::Taken => self.pending.extend(answered.map(|answered| (page, answered))),
+            Offered::Full(mut charge) => {
+                self.admitted.charge.add(&mut charge);
+                return false;
+            }
+            Offered::Closed => {}
         }
-        Some(offered)
+        true
     }
 
     /// Offers the postponed pages as the queue takes them; never ends.

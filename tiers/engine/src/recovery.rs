@@ -55,6 +55,8 @@ pub struct Recovery {
     pub pages: u64,
     /// Records and headers that could not be used; each costs one page.
     pub dropped: u64,
+    /// Records of the directory that were changed for it.
+    pub changed_records: u64,
     /// Time that it took.
     pub took: Duration,
 }
@@ -105,12 +107,12 @@ pub(crate) fn recover(
         }
     }
     catalogue.demote_below_holes();
-    write_down(mode, &records, lost, tier, directory)?;
+    let changed_records = write_down(mode, &records, lost, tier, directory)?;
     if dropped > 0 {
         warn!(dropped, "some records or headers could not be used; each costs one page");
     }
     info!(mode = mode.label(), pages, "the SSD tier is open");
-    Ok(Recovery { mode, pages, dropped, took: Duration::ZERO })
+    Ok(Recovery { mode, pages, dropped, changed_records, took: Duration::ZERO })
 }
 
 fn from_directory(directory: &dyn Directory) -> Result<(Vec<Record>, u64)> {
@@ -201,20 +203,22 @@ fn take_over(tier: &SsdTier, namespaces: &Namespaces, catalogue: &mut Catalogue,
     taken
 }
 
-/// Makes the directory say what was found.
+/// Makes the directory say what was found. The number of records that it took.
 fn write_down(
     mode: OpenMode,
     records: &[Record],
     lost: Vec<Change>,
     tier: &SsdTier,
     directory: &dyn Directory,
-) -> Result<()> {
+) -> Result<u64> {
+    let mut changed = lost.len();
     if mode != OpenMode::Directory {
         // Whatever it says is about another device.
         let mut foreign = Vec::new();
         directory.scan(&mut |record| {
             foreign.push(Change::Remove { namespace: record.namespace, key: record.key });
         })?;
+        changed += foreign.len() + records.len();
         for some in foreign.chunks(COMMIT_RECORDS) {
             directory.commit(some)?;
         }
@@ -229,5 +233,5 @@ fn write_down(
     if mode != OpenMode::Directory {
         directory.set_device(tier.device_id())?;
     }
-    Ok(())
+    Ok(changed as u64)
 }

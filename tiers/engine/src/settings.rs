@@ -1,10 +1,11 @@
 //! What an engine is made of: settings (plain data) and components (the outside world, through its seams).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_core::{Clock, Entropy, Error, Result, ServerSecret, metrics::Metrics};
 use cairn_directory::Directory;
-use cairn_policy::WritePolicy;
+use cairn_policy::{Plan, WritePolicy};
 use cairn_pool::PoolSettings;
 use cairn_ssd::{Device, DeviceKind};
 
@@ -24,9 +25,13 @@ pub struct EngineSettings {
     pub read_queue: usize,
     /// What is written to the SSD.
     pub write_policy: WritePolicy,
+    /// How much may be written to the SSD; `None`: as much as the policy names.
+    pub endurance: Option<Plan>,
     /// Most bytes of page memory that wait to be written, and never more than half of it all; a page that does not fit is not written
     /// behind.
     pub write_behind_bytes: u64,
+    /// Longest time that a page waits to be written, if nobody waits for it.
+    pub write_behind_time: Duration,
     /// Most bytes that one get loads from the SSD ahead of its reader.
     pub load_window_bytes: u64,
     /// Most pages in one chain.

@@ -3,6 +3,7 @@
 use cairn_core::{ByteSize, Tier};
 use cairn_pool::BackingBytes;
 
+use crate::endurance::BudgetStats;
 use crate::engine::Engine;
 use crate::recovery::Recovery;
 
@@ -18,7 +19,7 @@ pub struct TierFill {
 }
 
 /// A snapshot for operators. Counters are in the metrics.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct EngineStats {
     /// Host memory.
     pub dram: TierFill,
@@ -36,6 +37,8 @@ pub struct EngineStats {
     pub namespaces: u64,
     /// How the data folder was opened.
     pub recovery: Recovery,
+    /// The write budget and what was written.
+    pub budget: BudgetStats,
 }
 
 impl Engine {
@@ -63,6 +66,7 @@ impl Engine {
             entries,
             namespaces: shared.namespaces.len() as u64,
             recovery: self.recovery.clone(),
+            budget: shared.endurance.stats(),
         };
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         shared.metrics.dram_pages.set(gauge(stats.dram.pages));

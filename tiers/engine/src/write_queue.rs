@@ -1,16 +1,18 @@
-//! The write queue: what waits to be written to the SSD, bounded in bytes.
+//! The write queue: what waits to be written to the SSD, bounded in bytes and time.
 //!
 //! Many put, one takes ([`crate::writer`]). A page that waits is held in DRAM by its job. One page waits at most once: who asks again
 //! while it waits, or while it is being written, is answered by the same write.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
-use cairn_core::{NamespaceId, PageKey, metrics::Metrics};
+use cairn_core::{Moment, NamespaceId, PageKey, metrics::Metrics};
 use cairn_directory::NamespaceNo;
 use cairn_pool::SealedPage;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
+use crate::endurance::{Charge, REMEMBER_INTERVAL};
 use crate::values::{Left, PageName};
 
 /// A page to be written.
@@ -19,6 +21,10 @@ pub(crate) struct WriteJob {
     pub(crate) name: PageName,
     pub(crate) namespace: NamespaceId,
     pub(crate) page: SealedPage,
+    /// What the write may cost.
+    pub(crate) charge: Charge,
+    /// Since when it waits.
+    pub(crate) since: Moment,
 }
 
 impl WriteJob {
@@ -36,6 +42,8 @@ pub(crate) enum Work {
     Retire(Left),
     /// Every page of a namespace must go. Answered with the number of pages, or with why it failed.
     Clear(NamespaceNo, NamespaceId, oneshot::Sender<cairn_core::Result<u64>>),
+    /// Nothing came for a while.
+    Rest,
     Stop,
 }
 
@@ -49,6 +57,7 @@ pub(crate) struct WriteQueue {
     /// Notified whenever bytes have left the queue.
     room: Notify,
     bytes_max: u64,
+    time_max: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -62,18 +71,18 @@ struct State {
 }
 
 /// What became of offering a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum Offered {
     Taken,
-    /// The queue is full.
-    Full,
+    /// The queue is full; here is what the write would have cost.
+    Full(Charge),
     /// The engine is closing.
     Closed,
 }
 
 impl WriteQueue {
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { state: Mutex::default(), work: Condvar::new(), room: Notify::new(), bytes_max }
+    pub(crate) fn new(bytes_max: u64, time_max: Duration) -> Self {
+        Self { state: Mutex::default(), work: Condvar::new(), room: Notify::new(), bytes_max, time_max }
     }
 
     /// Offers a page; does not wait. An empty queue takes a page of any size.
@@ -89,7 +98,7 @@ impl WriteQueue {
         }
         let bytes = job.bytes();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
-            return Offered::Full;
+            return Offered::Full(job.charge);
         }
         state.bytes += bytes;
         state.asked.insert(name, acknowledge.into_iter().collect());
@@ -156,8 +165,17 @@ impl WriteQueue {
             if state.stopping {
                 return Work::Stop;
             }
-            self.work.wait(&mut state);
+            if self.work.wait_for(&mut state, REMEMBER_INTERVAL).timed_out() {
+                return Work::Rest;
+            }
         }
+    }
+
+    /// Whether a page of a taken batch has waited too long, and nobody waits for it.
+    pub(crate) fn is_late(&self, job: &WriteJob, now: Moment) -> bool {
+        let is_asked =
+            |state: &State| state.asked.get(&(job.name.namespace, job.name.key)).is_some_and(|asked| !asked.is_empty());
+        now.since(job.since) > self.time_max && !is_asked(&self.state.lock())
     }
 
     /// Says that a page of a taken batch is done with, and whether it is durable; gives its bytes back to the queue.

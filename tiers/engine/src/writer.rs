@@ -16,6 +16,7 @@ use cairn_directory::{Change, NamespaceNo, Record};
 use cairn_ssd::{PageFacts, SsdError, WriteBatch};
 use tracing::error;
 
+use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
 use crate::engine::Shared;
 use crate::values::{Coming, Left, Shape, Wants};
 use crate::write_queue::{Work, WriteJob};
@@ -45,6 +46,7 @@ pub(crate) fn run(shared: &Shared) {
             Work::Clear(no, id, answer) => {
                 let _ = answer.send(clear(shared, no, id));
             }
+            Work::Rest => remember(shared),
             Work::Stop => return,
         }
     }
@@ -62,12 +64,16 @@ impl Drop for Alarm<'_> {
     }
 }
 
-fn write(shared: &Shared, jobs: Vec<WriteJob>) {
+fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
     let timer = shared.metrics.ssd_write_seconds.start_timer();
-    if !shared.is_write_quarantined()
-        && let Err(failed) = make_room(shared, &jobs)
-    {
-        quarantine(shared, &failed);
+    // Of the whole batch, and held until nothing of it is under way.
+    let mut charge = shared.endurance.nothing();
+    jobs.iter_mut().for_each(|job| charge.add(&mut job.charge));
+    if !shared.is_write_quarantined() {
+        let covered = shared.endurance.cover(&*shared.directory, charge.bytes());
+        if let Err(failed) = covered.and_then(|()| make_room(shared, &jobs)) {
+            quarantine(shared, &failed);
+        }
     }
     let mut batch = shared.pages.batch();
     let mut written: Vec<Written> = Vec::with_capacity(jobs.len());
@@ -81,6 +87,7 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
             }
             Wants::Gone => Err(Skipped::Gone),
             Wants::Parent => Err(Skipped::ParentMissing),
+            Wants::Write if shared.queue.is_late(&job, shared.clock.now()) => Err(Skipped::Late),
             Wants::Write => put_in_slot(shared, &mut batch, &job),
         };
         match put {
@@ -93,9 +100,13 @@ fn write(shared: &Shared, jobs: Vec<WriteJob>) {
     }
     if written.is_empty() {
         timer.stop_and_discard();
+        drop(batch);
+        shared.endurance.settle_batch(&mut charge, 0);
         return;
     }
-    match commit(shared, batch, &written) {
+    let committed = commit(shared, batch, &written);
+    shared.endurance.settle_batch(&mut charge, written.len());
+    match committed {
         Ok(()) => publish(shared, written),
         Err(failed) => {
             quarantine(shared, &failed);
@@ -252,18 +263,41 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
     Ok(pages)
 }
 
+/// Nothing is to be written: what the write budget has earned is remembered.
+fn remember(shared: &Shared) {
+    if !shared.is_write_quarantined()
+        && let Err(failed) = shared.endurance.cover(&*shared.directory, 0)
+    {
+        quarantine(shared, &failed);
+    }
+}
+
 /// The directory first: it never names a page that has been wiped, which would look like damage after a crash. Then the headers: a rebuild
 /// after the loss of the directory must not bring the pages back, nor older copies that nothing names.
 fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()> {
-    shared.directory.commit(&[Change::RemoveNamespace(id)])?;
-    for left in left {
-        shared.tier.wipe(left.slot)?;
+    charged(shared, left.len() as u64, COMMIT_BYTES, || {
+        shared.directory.commit(&[Change::RemoveNamespace(id)])?;
+        left.iter().try_for_each(|left| shared.tier.wipe(left.slot))?;
+        Ok(())
+    })?;
+    let stale = shared.tier.stale_headers(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot));
+    if stale.count() == 0 && left.is_empty() {
+        return Ok(());
     }
-    let stale = shared.tier.wipe_stale(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot))?;
-    if stale > 0 || !left.is_empty() {
-        shared.tier.barrier()?;
-    }
-    Ok(())
+    charged(shared, stale.count(), 0, || {
+        shared.tier.wipe_stale(stale)?;
+        Ok(shared.tier.barrier()?)
+    })
+}
+
+/// Does what can not be refused: wipes so many headers, and hands so much to the directory. It is on the account before and after, whatever
+/// comes of it.
+fn charged(shared: &Shared, wipes: u64, directory_bytes: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut charge = shared.endurance.demand(wipes * BLOCK_BYTES + directory_bytes);
+    shared.endurance.cover(&*shared.directory, charge.bytes())?;
+    let outcome = work();
+    shared.endurance.settle(&mut charge, directory_bytes);
+    outcome
 }
 
 fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {

@@ -1,14 +1,22 @@
-//! Pure decisions: what to evict, what to write to flash.
+//! Pure decisions: what to evict, what to write to flash, and how much of it.
 //!
 //! No I/O, no clock, no randomness of its own, no locks: plain data in, plain data out, the same order of calls gives the same
-//! decisions. So the server, a simulator and a planner run the very same code.
+//! decisions. So the server, a simulator and a planner run the very same code. Time is passed in.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod admission;
+mod bar;
+mod budget;
+mod endurance;
 mod eviction;
 mod lru;
+mod sessions;
+mod sketch;
 
-pub use admission::WritePolicy;
+pub use admission::{Admission, Link, Verdict, WritePolicy};
+pub use budget::{Budget, Ledger};
+pub use endurance::Plan;
 pub use eviction::{EvictionPolicy, PageId};
 pub use lru::PrefixLru;
+pub use sketch::Sketch;

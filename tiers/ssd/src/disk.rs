@@ -1,8 +1,11 @@
 //! The device as the tier uses it: every byte is counted, every barrier timed, and the first failed write or barrier ends all writing.
+//!
+//! Written bytes are counted when the write begins, here for all who write: one that failed, or whose outcome nobody knows, may have worn
+//! the medium all the same.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cairn_core::Clock;
 use cairn_core::metrics::Metrics;
@@ -15,6 +18,7 @@ pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
+    written_bytes: AtomicU64,
     write_quarantined: AtomicBool,
     barrier_turn: Mutex<()>,
 }
@@ -22,7 +26,14 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(device: Arc<dyn Device>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         metrics.ssd_write_quarantined.set(0);
-        Self { device, clock, metrics, write_quarantined: AtomicBool::new(false), barrier_turn: Mutex::new(()) }
+        Self {
+            device,
+            clock,
+            metrics,
+            written_bytes: AtomicU64::new(0),
+            write_quarantined: AtomicBool::new(false),
+            barrier_turn: Mutex::new(()),
+        }
     }
 
     pub(crate) fn read(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
@@ -33,9 +44,18 @@ impl Disk {
 
     pub(crate) fn write(&self, at: u64, parts: &[&[u8]]) -> Result<(), SsdError> {
         self.writable()?;
-        self.device.write_at(at, parts).map_err(|error| self.quarantine(error))?;
-        self.metrics.ssd_written_bytes.inc_by(total(parts));
-        Ok(())
+        self.begins_to_write(total(parts));
+        self.device.write_at(at, parts).map_err(|error| self.quarantine(error))
+    }
+
+    /// Counts a write that is about to be handed to the device.
+    pub(crate) fn begins_to_write(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.metrics.ssd_written_bytes.inc_by(bytes);
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::SeqCst)
     }
 
     /// Want of space is no failed write: nothing was to change.

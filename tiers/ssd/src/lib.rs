@@ -61,7 +61,7 @@ pub use file::FileDevice;
 pub use layout::slot_bytes;
 pub use page_io::{PageIo, ReadJob, ReadReply, Submitted, Withdrawn};
 pub use ring_queue::{RingQueue, RingTarget};
-pub use scan::ScanReport;
+pub use scan::{ScanReport, StaleHeaders};
 pub use slots::{QuarantinedSlot, ReadPin};
 pub use start::{DeviceKind, IoSettings};
 pub use superblock::GENERATION_SPAN;

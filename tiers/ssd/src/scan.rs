@@ -23,6 +23,20 @@ pub struct ScanReport {
     pub damaged_regions: u64,
 }
 
+/// Headers that a rebuild would find although nothing names them.
+#[derive(Debug, Default)]
+#[must_use = "they are still there"]
+pub struct StaleHeaders {
+    at: Vec<u64>,
+}
+
+impl StaleHeaders {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.at.len() as u64
+    }
+}
+
 impl SsdTier {
     /// Calls `visit` with the header of every page on the device, in the order of their slots. Blocks; reads one block a slot and nothing of
     /// the payloads, with one block of memory. To be called before anything is written: what is being written meanwhile may be missed.
@@ -40,25 +54,29 @@ impl SsdTier {
         report
     }
 
-    /// Wipes every header of `namespace` in the slots that `is_live` does not hold for: copies of pages that were evicted, or never
-    /// acknowledged, and that a rebuild would find. Blocks; reads one block for each of these slots; durable after the next
-    /// [`SsdTier::barrier`]. The number of headers.
-    ///
-    /// # Errors
-    /// [`SsdError::WriteQuarantined`], or the device's.
-    pub fn wipe_stale(&self, namespace: &NamespaceId, is_live: &dyn Fn(SlotId) -> bool) -> Result<u64, SsdError> {
-        let mut wiped = 0;
+    /// Finds every header of `namespace` in the slots that `is_live` does not hold for: copies of pages that were evicted, or never
+    /// acknowledged, and that a rebuild would find. Blocks; reads one block for each of these slots, and remembers 8 bytes for each header.
+    pub fn stale_headers(&self, namespace: &NamespaceId, is_live: &dyn Fn(SlotId) -> bool) -> StaleHeaders {
+        let mut found = StaleHeaders::default();
         for region in 0..self.layout.regions {
             let Cut::Slots { slot_bytes, .. } = self.cut(region) else { continue };
             for slot in (0..self.layout.slots(slot_bytes)).map(|slot| SlotId { region, slot }) {
                 let Some(at) = self.layout.slot_at(slot, slot_bytes).filter(|_| !is_live(slot)) else { continue };
                 if self.header_at(at, slot).is_ok_and(|header| header.namespace == *namespace) {
-                    self.disk.write(at, &[&EMPTY])?;
-                    wiped += 1;
+                    found.at.push(at);
                 }
             }
         }
-        Ok(wiped)
+        found
+    }
+
+    /// Wipes the headers that [`SsdTier::stale_headers`] found. Nothing may have been written since. Blocks; durable after the next
+    /// [`SsdTier::barrier`].
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn wipe_stale(&self, found: StaleHeaders) -> Result<(), SsdError> {
+        found.at.into_iter().try_for_each(|at| self.disk.write(at, &[&EMPTY]))
     }
 
     fn scan_region(

@@ -184,6 +184,11 @@ impl Slots {
         self.state.lock().grid.taken_in(region)
     }
 
+    /// Slots taken in all regions.
+    pub(crate) fn taken(&self) -> u64 {
+        self.state.lock().grid.taken()
+    }
+
     pub(crate) fn used_bytes(&self) -> u64 {
         self.state.lock().used_bytes
     }

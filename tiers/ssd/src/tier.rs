@@ -380,6 +380,16 @@ impl SsdTier {
         self.slots.taken_in(region)
     }
 
+    /// Slots taken in all regions. Does not block.
+    pub fn taken(&self) -> u64 {
+        self.slots.taken()
+    }
+
+    /// Bytes written to the device through this tier, pages or not, each write counted when it begins, whatever comes of it. Only grows.
+    pub fn written_bytes(&self) -> u64 {
+        self.disk.written_bytes()
+    }
+
     /// Slots for pages of `page_bytes` that one region can be cut into.
     pub fn slots_in_region(&self, page_bytes: u64) -> u64 {
         self.fitting(page_bytes).map_or(0, |slot_bytes| self.layout.slot_space_bytes() / slot_bytes)

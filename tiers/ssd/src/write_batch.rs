@@ -161,19 +161,14 @@ impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
 
     fn parts(&mut self) -> Parts<'_> {
         let direct = self.page.as_ref().map_or(&[][..], |page| &page.as_ref()[..self.direct_bytes]);
+        // From here on the device has it, whatever comes of it.
+        self.tier.disk.begins_to_write((block::BYTES + direct.len() + self.beside.len()) as u64);
         Parts::From(vec![&self.header, direct, &self.beside])
     }
 
     fn done(mut self: Box<Self>, outcome: Result<(), DeviceError>) {
         let Self { tier, .. } = &*self;
-        let failed = match outcome {
-            Ok(()) => {
-                let bytes = block::BYTES + self.direct_bytes + self.beside.len();
-                tier.disk.metrics.ssd_written_bytes.inc_by(bytes as u64);
-                None
-            }
-            Err(error) => Some(tier.disk.quarantine(error)),
-        };
+        let failed = outcome.err().map(|error| tier.disk.quarantine(error));
         self.end(failed);
     }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use cairn_core::NamespaceId;
-use common::{NAMESPACE, REGION_BYTES, Rig, scan};
+use common::{BLOCK_BYTES, NAMESPACE, REGION_BYTES, Rig, scan};
 
 #[test]
 fn what_nothing_names_is_wiped_for_its_namespace_only() {
@@ -12,8 +12,12 @@ fn what_nothing_names_is_wiped_for_its_namespace_only() {
     let pages = [1, 2, 3].map(|number| rig.put(number, 4096));
     rig.tier.free(pages[1].slot);
     let is_live = |slot| slot == pages[0].slot;
-    assert_eq!(rig.tier.wipe_stale(&NamespaceId::from_bytes([8; 32]), &is_live).unwrap(), 0);
-    assert_eq!(rig.tier.wipe_stale(&NAMESPACE, &is_live).unwrap(), 2);
+    assert_eq!(rig.tier.stale_headers(&NamespaceId::from_bytes([8; 32]), &is_live).count(), 0);
+    let stale = rig.tier.stale_headers(&NAMESPACE, &is_live);
+    assert_eq!(stale.count(), 2);
+    let written_before = rig.tier.written_bytes();
+    rig.tier.wipe_stale(stale).unwrap();
+    assert_eq!(rig.tier.written_bytes() - written_before, 2 * BLOCK_BYTES);
     rig.tier.barrier().unwrap();
     let (headers, report) = scan(&rig.reopen().tier);
     assert_eq!((headers.len(), headers[0].key), (1, pages[0].facts.key));

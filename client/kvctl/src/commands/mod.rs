@@ -1,5 +1,6 @@
 //! One file a command.
 
+mod budget;
 mod clear;
 pub(crate) mod completions;
 mod get;
@@ -26,6 +27,7 @@ pub(crate) async fn online(cli: &Cli, command: &Command, out: &Output) -> Result
         Command::Ping { count } => ping::run(&client, *count, out).await,
         Command::Stats { watch: Some(every) } => watch::run(&client, every.0, out).await,
         Command::Stats { watch: None } => stats::run(&client, out).await,
+        Command::Budget => budget::run(&client, out).await,
         Command::Namespaces => namespaces::run(&client, out).await,
         Command::Match { chain, request_tokens } => matching::run(&client, chain, *request_tokens, out).await,
         Command::Put { chain, source, durability } => put::run(&client, chain, source, *durability, out).await,

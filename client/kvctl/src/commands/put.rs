@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cairn_client::{Client, PutOptions, PutReport};
-use cairn_core::{Clock, Durability, NotStored, PageOutcome, SystemClock};
+use cairn_core::{Clock, Durability, KeptOff, NotStored, PageOutcome, SystemClock};
 use serde_json::{Value, json};
 
 use super::{open, part_of};
@@ -39,7 +39,7 @@ pub(crate) async fn run(
         "namespace": namespace.id().to_string(), "chain_pages": chain.pages(), "good_pages": report.good_pages,
         "durability": report.durability.map(Durability::label), "stored": report.stored(), "present": report.present(),
         "not_stored": Value::Object(not_stored(&report).into_iter().map(|(why, n)| (why.to_owned(), n.into())).collect()),
-        "sent_bytes": bytes, "took_us": u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        "kept_off": report.kept_off.map(KeptOff::label), "sent_bytes": bytes, "took_us": u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
     });
     out.result(&json, || {
         let mut lines = vec![
@@ -56,6 +56,9 @@ pub(crate) async fn run(
             ("durable in", reached.to_owned()),
             ("sent", format!("{} in {}, {}", size(bytes), time(took), rate(bytes, took))),
         ];
+        if let Some(reason) = report.kept_off {
+            lines.push(("kept off ssd", format!("by {}", reason.label())));
+        }
         let reasons: Vec<String> =
             not_stored(&report).into_iter().map(|(why, pages)| format!("{} by {why}", count(pages, "page"))).collect();
         if !reasons.is_empty() {

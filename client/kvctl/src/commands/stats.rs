@@ -16,7 +16,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<Code, Failure> 
 }
 
 fn as_text(stats: StatsResponse) -> String {
-    let StatsResponse { server, dram, ssd, traffic, recovery } = stats;
+    let StatsResponse { server, dram, ssd, traffic, recovery, .. } = stats;
     let (dram, ssd) = (dram.unwrap_or_default(), ssd.unwrap_or_default());
     let mut lines = server_lines(&server.unwrap_or_default());
     lines.extend(recovery.map(|recovery| ("recovery", recovery_line(&recovery))));
@@ -105,7 +105,7 @@ fn traffic_lines(traffic: &TrafficStats) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn counts_text(counts: &[Count]) -> String {
+pub(super) fn counts_text(counts: &[Count]) -> String {
     if counts.is_empty() {
         return "-".to_owned();
     }
@@ -113,7 +113,7 @@ fn counts_text(counts: &[Count]) -> String {
 }
 
 pub(super) fn as_json(stats: &StatsResponse) -> Value {
-    let StatsResponse { server, dram, ssd, traffic, recovery } = stats;
+    let StatsResponse { server, dram, ssd, traffic, recovery, .. } = stats;
     json!({
         "server": server.as_ref().map(|server| json!({
             "version": server.version, "boot_id": hex(&server.boot_id), "uptime_ms": server.uptime_ms,
@@ -148,6 +148,6 @@ fn traffic_json(traffic: &TrafficStats) -> Value {
     })
 }
 
-fn counts_json(counts: &[Count]) -> Value {
+pub(super) fn counts_json(counts: &[Count]) -> Value {
     Value::Object(counts.iter().map(|of| (of.reason.clone(), of.count.into())).collect::<Map<_, _>>())
 }

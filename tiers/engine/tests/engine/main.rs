@@ -7,9 +7,11 @@
 )]
 
 mod damage;
+mod endurance;
 mod eviction;
 mod identity;
 mod keys;
 mod puts_and_gets;
 mod restart;
 mod rig;
+mod slow_disk;

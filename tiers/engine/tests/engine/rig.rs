@@ -35,7 +35,7 @@ pub(crate) struct Rig {
     pub(crate) folder: TempDir,
     pub(crate) settings: EngineSettings,
     pub(crate) ssd_bytes: u64,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Rig {
@@ -58,7 +58,9 @@ impl Rig {
                 read_threads: 2,
                 read_queue: 16,
                 write_policy: WritePolicy::All,
+                endurance: None,
                 write_behind_bytes: ByteSize(64 << 20).0,
+                write_behind_time: Duration::from_secs(60),
                 load_window_bytes: 16 * PAGE_BYTES,
                 chain_pages_max: 4096,
                 page_bytes_max: 1 << 20,
