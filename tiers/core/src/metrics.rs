@@ -317,6 +317,7 @@ metrics! {
     ssd_quarantined_bytes: IntGauge, "cairn_ssd_quarantined_bytes", "bytes", "SSD bytes that nothing is written to because a page there was found damaged.";
     ssd_trimmed_bytes: IntCounter, "cairn_ssd_trimmed_bytes_total", "bytes", "Bytes of emptied regions that the device was told to forget.";
     ssd_reclaimed_regions: IntCounter, "cairn_ssd_reclaimed_regions_total", "regions", "Regions emptied to be filled again.";
+    ssd_page_bytes: IntCounter, "cairn_ssd_page_bytes_total", "bytes", "Page bytes written to the SSD for the first time; what was written beyond them is amplification.";
     ssd_reinserted_bytes: IntCounter, "cairn_ssd_reinserted_bytes_total", "bytes", "Page bytes written again because their region was emptied and they were still in use.";
     ssd_pages: IntGauge, "cairn_ssd_pages", "pages", "Pages on the SSD.";
     ssd_evicted: IntCounter, "cairn_ssd_evicted_pages_total", "pages", "Pages evicted from the SSD.";

@@ -9,16 +9,18 @@
 //! 2. A DRAM page that anyone but its entry holds, and a slot that anyone reads, does not leave.
 //! 3. A page is on the SSD only if the page before it is, unless damage took that one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use cairn_core::{Checksum, Generation, PageKey, SlotId, Tier};
 use cairn_directory::{Entry, Index, NamespaceNo};
 use cairn_policy::{EvictionPolicy, PageId, PrefixLru};
-use cairn_pool::SealedPage;
+use cairn_pool::{Pool, SealedPage};
+use cairn_ssd::{Expected, SsdTier};
 
-use crate::leaving::{Leavers, Leaving, Regions, slot_in};
+use crate::emptying::{Emptying, Limits};
+use crate::leaving::{Leavers, Leaving, slot_in};
 use crate::residents::Residents;
-use crate::values::{Coming, Evicted, Left, OutOfOrder, PageName, Published, Shape, Wants};
+use crate::values::{Again, Coming, Left, OutOfOrder, PageName, Published, Reclaimed, Shape, Wants};
 
 /// The state of all entries.
 #[derive(Debug)]
@@ -28,7 +30,11 @@ pub(crate) struct Catalogue {
     ssd: TierState,
     /// By the namespace's number.
     shapes: Vec<Option<Shape>>,
+    unread: Unread,
 }
+
+/// Slots on the SSD that could not be read, and what the directory says of them.
+type Unread = BTreeMap<SlotId, (NamespaceNo, Left)>;
 
 #[derive(Debug)]
 struct TierState {
@@ -39,7 +45,7 @@ struct TierState {
 impl Catalogue {
     pub(crate) fn new() -> Self {
         let tier = || TierState { policy: Box::new(PrefixLru::new()), residents: Residents::default() };
-        Self { index: Index::new(), dram: tier(), ssd: tier(), shapes: Vec::new() }
+        Self { index: Index::new(), dram: tier(), ssd: tier(), shapes: Vec::new(), unread: BTreeMap::new() }
     }
 
     /// Says what the pages of namespace `no` look like.
@@ -223,41 +229,110 @@ impl Catalogue {
         }
     }
 
-    /// Makes room in `tier` for a page of `shape`: one page of the same class leaves, or all of a region of another class. Nothing leaves
-    /// if everything is in use. `spared` does not go away by it.
-    pub(crate) fn evict(
-        &mut self,
-        tier: Tier,
-        shape: &Shape,
-        regions: &dyn Regions,
-        spared: Option<(NamespaceNo, PageKey)>,
-    ) -> Evicted {
-        // What is in the other tier too does not go away by leaving this one.
+    /// Makes room in DRAM for a page of `shape`: one page of the same class leaves, or all of an arena of another class. Nothing leaves if
+    /// everything is in use. `spared` does not go away by it. The number of pages that left.
+    pub(crate) fn evict(&mut self, shape: &Shape, pool: &Pool, spared: Option<(NamespaceNo, PageKey)>) -> u64 {
+        // What is on the SSD too does not go away by leaving DRAM.
         let spared = spared
             .and_then(|(namespace, key)| self.index.find(namespace, &key))
-            .filter(|id| self.index.get(*id).is_some_and(|entry| !is_in(entry, other(tier))));
-        let state = match tier {
-            Tier::Dram => &mut self.dram,
-            Tier::Ssd => &mut self.ssd,
+            .filter(|id| self.index.get(*id).is_some_and(|entry| entry.ssd.is_none()));
+        let leaving = Leaving {
+            tier: Tier::Dram,
+            index: &self.index,
+            residents: &self.dram.residents,
+            shapes: &self.shapes,
+            regions: pool,
         };
-        let leaving = Leaving { tier, index: &self.index, residents: &state.residents, shapes: &self.shapes, regions };
         let mut refused_regions = HashSet::new();
         let mut leavers = Leavers::default();
-        state.policy.victim(&mut |page| {
+        self.dram.policy.victim(&mut |page| {
             let with = (Some(page) != spared).then(|| leaving.with(page, shape, &mut refused_regions)).flatten();
             let leaves = with.is_some();
             leavers = with.unwrap_or_default();
             leaves
         });
         if let Some(region) = leavers.emptied {
-            regions.drain(region);
+            pool.drain(region);
         }
-        let mut left = Vec::with_capacity(leavers.pages.len());
+        let pages = leavers.pages.len() as u64;
         for id in leavers.pages {
-            left.extend(self.take_off(tier, id));
+            self.take_off(Tier::Dram, id);
             self.forget(id);
         }
-        Evicted { left, emptied: leavers.emptied.is_some() }
+        pages
+    }
+
+    /// Empties a region of the SSD: most of its pages leave, and some are to be written again. None of `spared` leaves. `None` if no region
+    /// can be emptied.
+    pub(crate) fn reclaim(
+        &mut self,
+        tier: &SsdTier,
+        spared: &[(NamespaceNo, PageKey)],
+        again_max: &dyn Fn(u32) -> usize,
+    ) -> Option<Reclaimed> {
+        let spared = spared.iter().filter_map(|(namespace, key)| self.index.find(*namespace, key)).collect();
+        let leaving = Leaving {
+            tier: Tier::Ssd,
+            index: &self.index,
+            residents: &self.ssd.residents,
+            shapes: &self.shapes,
+            regions: tier,
+        };
+        let unread = |region| unread_in(&self.unread, region).count();
+        let limits = Limits { spared: &spared, again_max, unread: &unread };
+        let Emptying { region, leavers, again, .. } = leaving.region_to_empty(&mut *self.ssd.policy, limits)?;
+        tier.drain(region);
+        let mut left = Vec::with_capacity(leavers.len());
+        for id in leavers {
+            left.extend(self.take_off(Tier::Ssd, id));
+            self.forget(id);
+        }
+        let mut stale = Vec::new();
+        for (no, unread) in unread_in(&self.unread, region).collect::<Vec<_>>() {
+            self.unread.remove(&unread.slot);
+            // The directory may know the key by a later page.
+            match self.entry_of(no, &unread.key).and_then(|entry| entry.ssd) {
+                Some(_) => stale.push(unread.slot),
+                None => left.push(unread),
+            }
+        }
+        let again = again.into_iter().filter_map(|id| self.again(id, tier)).collect();
+        Some(Reclaimed { left, stale, again })
+    }
+
+    fn again(&self, id: PageId, tier: &SsdTier) -> Option<Again> {
+        let entry = self.index.get(id)?;
+        let (slot, shape) = (entry.ssd?, self.shape(entry.namespace)?);
+        let parent = entry.parent.and_then(|parent| self.index.get(parent)).map(|parent| parent.key);
+        let name = PageName { namespace: entry.namespace, key: entry.key, parent, position: entry.position };
+        let expected = Expected {
+            namespace: shape.id,
+            key: entry.key,
+            generation: entry.generation,
+            checksum: entry.checksum,
+            payload_bytes: shape.page_bytes,
+        };
+        Some(Again { name, expected, pin: tier.pin(slot), dram: entry.dram.clone() })
+    }
+
+    /// Makes the new place of a page visible that was written again; the slot that it had before. `None` if the page has left meanwhile.
+    pub(crate) fn move_on_ssd(&mut self, again: &Again, slot: SlotId, generation: Generation) -> Option<SlotId> {
+        let id = self.index.find(again.name.namespace, &again.name.key)?;
+        let entry = self.index.get_mut(id).filter(|entry| entry.generation == again.expected.generation)?;
+        let before = entry.ssd.replace(slot);
+        let Some(before) = before else {
+            entry.ssd = None;
+            return None;
+        };
+        entry.generation = generation;
+        self.ssd.residents.remove(before);
+        self.ssd.residents.add(slot, id);
+        Some(before)
+    }
+
+    /// Remembers a slot that could not be read: the directory names it still, and it may be readable after the next start.
+    pub(crate) fn note_unread(&mut self, namespace: NamespaceNo, left: Left) {
+        self.unread.insert(left.slot, (namespace, left));
     }
 
     /// Takes a page off the SSD whose bytes there are damaged, gone or unreadable; where it was, if it was still there.
@@ -282,7 +357,9 @@ impl Catalogue {
     /// Drops every page of a namespace from both tiers; what was on the SSD, and how many pages there were.
     pub(crate) fn clear(&mut self, namespace: NamespaceNo) -> (Vec<Left>, u64) {
         let pages: Vec<PageId> = self.index.of_namespace(namespace).collect();
-        let mut left = Vec::new();
+        let mut left: Vec<Left> =
+            self.unread.values().filter(|(of, _)| *of == namespace).map(|(_, left)| *left).collect();
+        self.unread.retain(|_, (of, _)| *of != namespace);
         let mut cleared = 0;
         // Children before their parents.
         for id in pages.into_iter().rev() {
@@ -409,11 +486,10 @@ fn is_page(entry: &Entry<SealedPage>, page: &SealedPage) -> bool {
     entry.dram.as_ref().is_some_and(|found| found.slot() == page.slot())
 }
 
-fn other(tier: Tier) -> Tier {
-    match tier {
-        Tier::Dram => Tier::Ssd,
-        Tier::Ssd => Tier::Dram,
-    }
+/// The slots of a region that could not be read.
+fn unread_in(unread: &Unread, region: u32) -> impl Iterator<Item = (NamespaceNo, Left)> {
+    let slots = SlotId { region, slot: 0 }..=SlotId { region, slot: u32::MAX };
+    unread.range(slots).map(|(_, unread)| *unread)
 }
 
 fn is_in(entry: &Entry<SealedPage>, tier: Tier) -> bool {

@@ -192,6 +192,19 @@ impl Endurance {
         self.charge(bytes)
     }
 
+    /// How many pages of `page_bytes`, up to `pages_max`, the budget has room for now.
+    pub(crate) fn affordable_pages(&self, page_bytes: u64, pages_max: u64) -> u64 {
+        let available = self.state.lock().budget.available_bytes(self.clock.now());
+        available.map_or(pages_max, |bytes| (bytes / page_cost_bytes(page_bytes)).min(pages_max))
+    }
+
+    /// Takes what writing pages of these sizes may cost; `None` if the budget does not have it.
+    pub(crate) fn afford(self: &Arc<Self>, pages_bytes: impl Iterator<Item = u64>) -> Option<Charge> {
+        let bytes = pages_bytes.map(page_cost_bytes).sum();
+        let held = self.state.lock().budget.hold(bytes, self.clock.now());
+        held.then(|| self.charge(bytes))
+    }
+
     /// Makes sure that the directory remembers `charged_bytes` as written, before they are. Blocks on a write to the directory, seldom.
     pub(crate) fn cover(&self, directory: &dyn Directory, charged_bytes: u64) -> Result<()> {
         let _turn = self.turn.lock();
@@ -334,7 +347,11 @@ impl Drop for Charge {
 
 /// Most that one page of `namespace` may cost.
 fn page_bound_bytes(namespace: &Namespace) -> u64 {
-    let slot_bytes = namespace.page_bytes().next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+    page_cost_bytes(namespace.page_bytes())
+}
+
+fn page_cost_bytes(page_bytes: u64) -> u64 {
+    let slot_bytes = page_bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
     slot_bytes + PAGE_EXTRA_BYTES + PAGE_RISK_BYTES
 }
 

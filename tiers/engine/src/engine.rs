@@ -6,11 +6,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cairn_core::{
-    Clock, Error, ErrorKind, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret, metrics::Metrics,
+    Clock, Error, ErrorKind, Generation, Identity, NamespaceId, PageKey, Principal, Result, ServerSecret,
+    metrics::Metrics,
 };
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
 use cairn_pool::{Pool, SealedPage};
-use cairn_ssd::{IoSettings, PageIo, SsdComponents, SsdError, SsdTier};
+use cairn_ssd::{IoSettings, PageIo, ReadFault, SsdComponents, SsdError, SsdTier};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
@@ -23,7 +24,7 @@ use crate::pace::ReadPace;
 use crate::recovery::{Recovery, recover};
 use crate::settings::{Components, EngineSettings};
 use crate::values::Shape;
-use crate::write_queue::WriteQueue;
+use crate::write_queue::{Work, WriteQueue};
 use crate::writer;
 
 /// A storage engine, open. Dropping it without [`Engine::close`] is like a crash: what was acknowledged durable is found again, what
@@ -275,5 +276,26 @@ impl Shared {
         self.metrics.dram_damaged.inc();
         error!(page = %key, "a page in memory is damaged; it is dropped");
         self.catalogue.lock().drop_damaged_in_dram(namespace, key, damaged.slot());
+    }
+
+    /// Takes a page off the SSD that could not be had from there, so that the next one who asks is told so at once, and a put can mend it.
+    pub(crate) fn drop_lost_on_ssd(&self, no: NamespaceNo, key: &PageKey, generation: Generation, fault: &ReadFault) {
+        let is_damaged = matches!(fault, ReadFault::Damaged(_));
+        let left = {
+            let mut catalogue = self.catalogue.lock();
+            let left = catalogue.drop_from_ssd(no, key, generation);
+            if let Some(left) = left.filter(|_| !is_damaged) {
+                catalogue.note_unread(no, left);
+            }
+            left
+        };
+        // A page that was cleared while it was being read is no news.
+        let Some(left) = left else { return };
+        if let ReadFault::Damaged(damage) = fault {
+            warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
+            self.queue.push(Work::Retire(left, *damage));
+        } else {
+            warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
+        }
     }
 }

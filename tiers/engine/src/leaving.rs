@@ -1,5 +1,6 @@
 //! Which pages may leave a tier: the catalogue's rules, asked by the eviction policy in its order of preference.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use cairn_core::{SlotId, Tier};
@@ -15,10 +16,10 @@ use crate::values::Shape;
 pub(crate) trait Regions {
     /// Whether anybody but its entry holds the page.
     fn is_held(&self, entry: &Entry<SealedPage>) -> bool;
-    /// Slots taken in `region`: pages, and slots that no entry names (being filled, being written, out of use).
+    /// Slots taken in `region`: pages, and slots that no entry names (being filled, being written, still being read).
     fn slots_taken(&self, region: u32) -> u32;
-    /// Hands out no more slots of `region` until it is empty.
-    fn drain(&self, region: u32);
+    /// Whether slots of `region` are handed out.
+    fn is_open(&self, region: u32) -> bool;
 }
 
 impl Regions for Pool {
@@ -30,8 +31,9 @@ impl Regions for Pool {
         self.taken_in(region)
     }
 
-    fn drain(&self, region: u32) {
-        Pool::drain(self, region);
+    /// A pool hands out the slots of any arena again.
+    fn is_open(&self, _region: u32) -> bool {
+        true
     }
 }
 
@@ -44,8 +46,9 @@ impl Regions for SsdTier {
         self.taken_in(region)
     }
 
-    /// Only the writer takes slots, and it is the one that evicts.
-    fn drain(&self, _region: u32) {}
+    fn is_open(&self, region: u32) -> bool {
+        Self::is_open(self, region)
+    }
 }
 
 /// What the question needs to see of the catalogue and of one tier.
@@ -89,31 +92,51 @@ impl Leaving<'_> {
 
     /// All pages of `region` and what hangs below them in the tier; `None` if the region would not be empty without them.
     fn empty(&self, region: u32) -> Option<Leavers> {
-        let mut pages = self.residents.of_region(region);
+        let pages = self.residents.of_region(region);
         if pages.len() != self.regions.slots_taken(region) as usize {
             return None;
         }
-        let mut together: HashSet<PageId> = pages.iter().copied().collect();
-        let mut next = 0;
-        while let Some(page) = pages.get(next).copied() {
-            let below = self.index.children(page).filter(|child| self.is_in_tier(*child) && together.insert(*child));
-            pages.extend(below);
-            next += 1;
-        }
+        let together = self.with_all_below(&pages);
+        let mut pages: Vec<PageId> = together.iter().copied().collect();
         let may_leave = pages.iter().all(|page| self.may_leave_together(*page, &together));
-        pages
-            .sort_unstable_by_key(|page| (std::cmp::Reverse(self.index.get(*page).map(|entry| entry.position)), *page));
+        pages.sort_unstable_by_key(|page| (Reverse(self.position(*page)), *page));
         may_leave.then_some(Leavers { pages, emptied: Some(region) })
     }
 
+    /// These pages and all that hangs below them in the tier.
+    pub(crate) fn with_all_below(&self, pages: &[PageId]) -> HashSet<PageId> {
+        let mut together: HashSet<PageId> = pages.iter().copied().collect();
+        let mut open = pages.to_vec();
+        while let Some(page) = open.pop() {
+            let below = self.index.children(page).filter(|child| self.is_in_tier(*child) && together.insert(*child));
+            open.extend(below);
+        }
+        together
+    }
+
+    /// Where a page stands in its chain.
+    pub(crate) fn position(&self, page: PageId) -> u32 {
+        self.index.get(page).map_or(0, |entry| entry.position)
+    }
+
+    /// Where a page lies.
+    pub(crate) fn region_of(&self, page: PageId) -> Option<u32> {
+        self.index.get(page).and_then(|entry| slot_in(entry, self.tier)).map(|slot| slot.region)
+    }
+
     /// Whether `page` may leave, given that `together` all leave: nobody holds it, and no child is left behind without it.
-    fn may_leave_together(&self, page: PageId, together: &HashSet<PageId>) -> bool {
+    pub(crate) fn may_leave_together(&self, page: PageId, together: &HashSet<PageId>) -> bool {
         let Some(entry) = self.index.get(page) else { return false };
-        let elsewhere = match self.tier {
+        let goes_too = |child: PageId| together.contains(&child) && !self.is_elsewhere(child);
+        !self.regions.is_held(entry) && (self.is_elsewhere(page) || self.index.children(page).all(goes_too))
+    }
+
+    /// Whether the page is in the other tier too: then it does not go away by leaving this one.
+    pub(crate) fn is_elsewhere(&self, page: PageId) -> bool {
+        self.index.get(page).is_some_and(|entry| match self.tier {
             Tier::Dram => entry.ssd.is_some(),
             Tier::Ssd => entry.dram.is_some(),
-        };
-        !self.regions.is_held(entry) && (elsewhere || self.index.children(page).all(|child| together.contains(&child)))
+        })
     }
 
     fn is_in_tier(&self, page: PageId) -> bool {
@@ -122,7 +145,7 @@ impl Leaving<'_> {
 
     fn same_class(&self, entry: &Entry<SealedPage>, wanted: &Shape) -> bool {
         let Some(Some(shape)) = self.shapes.get(entry.namespace.0 as usize) else { return false };
-        shape.frame_bytes() == wanted.frame_bytes() && (self.tier == Tier::Ssd || shape.tenant == wanted.tenant)
+        shape.frame_bytes() == wanted.frame_bytes() && shape.tenant == wanted.tenant
     }
 }
 

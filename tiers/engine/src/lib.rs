@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod catalogue;
+mod emptying;
 mod endurance;
 mod engine;
 mod get;
@@ -28,6 +29,7 @@ mod matching;
 mod namespace;
 mod pace;
 mod put;
+mod reclaim;
 mod recovery;
 mod residents;
 mod reuse;

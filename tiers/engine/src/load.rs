@@ -15,12 +15,11 @@ use cairn_ssd::{Expected, ReadFault, ReadJob, ReadPin, Submitted};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tracing::{error, warn};
+use tracing::error;
 
 use crate::engine::Shared;
 use crate::namespace::Namespace;
 use crate::room;
-use crate::write_queue::Work;
 
 /// A page on the SSD that somebody wants; the pin keeps its slot from being reused.
 #[derive(Debug)]
@@ -177,19 +176,8 @@ async fn run(shared: &Shared, namespace: &Namespace, wanted: Wanted, start: Star
     Loaded::Page(page)
 }
 
-/// A page could not be had from the SSD: it is taken off, so that the next one is told so at once and a put can mend it. Its slot stays out
-/// of use until the next start.
+/// A page could not be had from the SSD.
 fn lost(shared: &Shared, namespace: &Namespace, key: &PageKey, generation: Generation, fault: &ReadFault) -> Loaded {
-    let left = shared.catalogue.lock().drop_from_ssd(namespace.no(), key, generation);
-    if let ReadFault::Damaged(damage) = fault {
-        // A page that was cleared while it was being read is no news.
-        if let Some(left) = left {
-            warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
-            shared.queue.push(Work::Retire(left));
-        }
-        return Loaded::Damaged;
-    }
-    // The directory keeps the record: the medium may be readable again after the next start.
-    warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
-    Loaded::ReadFailed
+    shared.drop_lost_on_ssd(namespace.no(), key, generation, fault);
+    if matches!(fault, ReadFault::Damaged(_)) { Loaded::Damaged } else { Loaded::ReadFailed }
 }

@@ -106,6 +106,7 @@ pub(crate) fn recover(
             lost.push(Change::Remove { namespace: record.namespace, key: record.key });
         }
     }
+    tier.settle();
     catalogue.demote_below_holes();
     let changed_records = write_down(mode, &records, lost, tier, directory)?;
     if dropped > 0 {

@@ -5,7 +5,7 @@
 
 use std::pin::pin;
 
-use cairn_core::{Deadline, PageKey, Tier};
+use cairn_core::{Deadline, PageKey};
 use cairn_pool::PageBufMut;
 
 use crate::engine::Shared;
@@ -56,8 +56,7 @@ pub(crate) fn frame_now(shared: &Shared, namespace: &Namespace, spared: Option<P
 fn evict(shared: &Shared, namespace: &Namespace, spared: Option<PageKey>) -> bool {
     let mut catalogue = shared.catalogue.lock();
     let Some(shape) = catalogue.shape(namespace.no()).copied() else { return false };
-    let pages =
-        catalogue.evict(Tier::Dram, &shape, &shared.pool, spared.map(|key| (namespace.no(), key))).left.len() as u64;
+    let pages = catalogue.evict(&shape, &shared.pool, spared.map(|key| (namespace.no(), key)));
     shared.metrics.dram_evicted.inc_by(pages);
     pages > 0
 }

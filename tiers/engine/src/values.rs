@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use cairn_core::{NamespaceId, PageKey, SlotId};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{SealedPage, TenantNo};
+use cairn_ssd::{Expected, ReadPin};
 
 /// What the pages of a namespace look like: pages of one class can take each other's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,12 +62,25 @@ pub(crate) enum Wants {
     Gone,
 }
 
-/// What an eviction did.
+/// What came of emptying a region of the SSD.
 #[derive(Debug)]
-pub(crate) struct Evicted {
+pub(crate) struct Reclaimed {
+    /// Pages that leave; their slots are free once the directory has forgotten them.
     pub(crate) left: Vec<Left>,
-    /// They were all of a region of another class: as much room as one region has.
-    pub(crate) emptied: bool,
+    /// Slots that nothing needs any more: their pages could not be read, and are elsewhere by now.
+    pub(crate) stale: Vec<SlotId>,
+    /// Pages that are to be written again, parents before their children; until then they are where they were.
+    pub(crate) again: Vec<Again>,
+}
+
+/// A page on the SSD that is to be written to another slot.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pub(crate) name: PageName,
+    pub(crate) expected: Expected,
+    pub(crate) pin: ReadPin,
+    /// The page, if it is in DRAM too.
+    pub(crate) dram: Option<SealedPage>,
 }
 
 /// A page that has left the SSD tier; its slot may be reused once the directory has forgotten it.

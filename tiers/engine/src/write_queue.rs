@@ -6,7 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use cairn_core::{Moment, NamespaceId, PageKey, metrics::Metrics};
+use cairn_core::metrics::{Damage, Metrics};
+use cairn_core::{Moment, NamespaceId, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::SealedPage;
 use parking_lot::{Condvar, Mutex};
@@ -38,8 +39,8 @@ impl WriteJob {
 #[derive(Debug)]
 pub(crate) enum Work {
     Write(Vec<WriteJob>),
-    /// A page was found damaged and is out of the catalogue: the directory must forget it.
-    Retire(Left),
+    /// A page was found damaged and is out of the catalogue: the directory must forget it, and its slot goes into quarantine.
+    Retire(Left, Damage),
     /// Every page of a namespace must go. Answered with the number of pages, or with why it failed.
     Clear(NamespaceNo, NamespaceId, oneshot::Sender<cairn_core::Result<u64>>),
     /// Nothing came for a while.

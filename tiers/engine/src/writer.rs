@@ -1,31 +1,31 @@
 //! The writer: the one thread that changes the SSD and the directory.
 //!
-//! For a batch of pages: make room (the directory forgets evicted pages, durably, before their slots are used again), write the pages
-//! into free slots, several at once, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash
+//! For a batch of pages: [make room](crate::reclaim) (the directory forgets evicted pages, durably, before their slots are used again), write the
+//! pages into free slots, several at once, pass one barrier, commit the batch to the directory, publish the locations, acknowledge. A crash
 //! between any two steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever
 //! overwritten.
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use cairn_core::metrics::Skipped;
-use cairn_core::{Error, ErrorKind, Generation, NamespaceId, Result, SlotId, Tier};
+use cairn_core::metrics::{Damage, Skipped};
+use cairn_core::{Checksum, Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
 use cairn_directory::{Change, NamespaceNo, Record};
-use cairn_ssd::{PageFacts, SsdError, WriteBatch};
-use tracing::error;
+use cairn_ssd::{DeviceError, PageFacts, SsdError, WriteBatch};
+use tracing::{error, warn};
 
 use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
 use crate::engine::Shared;
-use crate::values::{Coming, Left, Shape, Wants};
+use crate::reclaim::make_room;
+use crate::values::{Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
 
 /// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
 /// last so many pages may be torn.
 pub(crate) const BATCH_PAGES_MAX: usize = 64;
 /// Most bytes in one batch, beyond its first page.
-const BATCH_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// A page that is being written; on the disk when its batch has passed the barrier.
 struct Written {
@@ -40,7 +40,7 @@ pub(crate) fn run(shared: &Shared) {
     loop {
         match shared.queue.take(BATCH_PAGES_MAX, BATCH_BYTES_MAX) {
             Work::Write(jobs) => write(shared, jobs),
-            Work::Retire(left) => retire(shared, left),
+            Work::Retire(left, damage) => retire(shared, left, Some(damage)),
             // Not for a caller that has given up meanwhile.
             Work::Clear(_, _, answer) if answer.is_closed() => {}
             Work::Clear(no, id, answer) => {
@@ -70,6 +70,7 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
     let mut charge = shared.endurance.nothing();
     jobs.iter_mut().for_each(|job| charge.add(&mut job.charge));
     if !shared.is_write_quarantined() {
+        trim(shared);
         let covered = shared.endurance.cover(&*shared.directory, charge.bytes());
         if let Err(failed) = covered.and_then(|()| make_room(shared, &jobs)) {
             quarantine(shared, &failed);
@@ -117,45 +118,6 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
     }
 }
 
-/// Evicts as many pages as the batch needs slots, and makes the directory forget them before their slots are free.
-fn make_room(shared: &Shared, jobs: &[WriteJob]) -> Result<()> {
-    // In order of size, so that what is evicted for a batch does not depend on chance.
-    let mut needed: BTreeMap<u64, (u64, Shape)> = BTreeMap::new();
-    let left = {
-        let mut catalogue = shared.catalogue.lock();
-        for job in jobs {
-            if let Some(shape) = catalogue.shape(job.name.namespace).copied() {
-                needed.entry(shape.frame_bytes()).or_insert((0, shape)).0 += 1;
-            }
-        }
-        let mut left: Vec<Left> = Vec::new();
-        for (slots, shape) in needed.into_values() {
-            let mut missing = slots.saturating_sub(shared.tier.available(shape.page_bytes, slots));
-            while missing > 0 {
-                let evicted = catalogue.evict(Tier::Ssd, &shape, &*shared.tier, None);
-                if evicted.left.is_empty() {
-                    break;
-                }
-                let gained = if evicted.emptied { shared.tier.slots_in_region(shape.page_bytes).max(1) } else { 1 };
-                missing = missing.saturating_sub(gained);
-                left.extend(evicted.left);
-            }
-        }
-        left
-    };
-    if left.is_empty() {
-        return Ok(());
-    }
-    let forget: Vec<Change> =
-        left.iter().map(|left| Change::Remove { namespace: left.namespace, key: left.key }).collect();
-    shared.directory.commit(&forget)?;
-    shared.metrics.ssd_evicted.inc_by(left.len() as u64);
-    for left in left {
-        shared.tier.free(left.slot);
-    }
-    Ok(())
-}
-
 fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> Result<(SlotId, Generation), Skipped> {
     if shared.is_write_quarantined() {
         return Err(Skipped::Quarantined);
@@ -167,8 +129,10 @@ fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> R
     };
     let slot = match shared.tier.reserve(job.page.len_bytes()) {
         Ok(Some(slot)) => slot,
-        // No region of this device can hold such a page.
-        Ok(None) | Err(SsdError::PageBytes { .. }) => return Err(Skipped::NoSpace),
+        // No region of this device can hold such a page, or the filesystem has no room for a region now: the next page may find some.
+        Ok(None) | Err(SsdError::PageBytes { .. } | SsdError::Device(DeviceError::Full { .. })) => {
+            return Err(Skipped::NoSpace);
+        }
         Err(failed) => {
             quarantine(shared, &failed.into());
             return Err(Skipped::WriteFailed);
@@ -196,20 +160,24 @@ fn commit(shared: &Shared, batch: WriteBatch<'_>, written: &[Written]) -> Result
     let changes: Vec<Change> = written
         .iter()
         .map(|Written { job, slot, generation }| {
-            Change::Put(Record {
-                namespace: job.namespace,
-                key: job.name.key,
-                parent: job.name.parent,
-                position: job.name.position,
-                slot: *slot,
-                generation: *generation,
-                payload_bytes: job.page.len_bytes(),
-                checksum: job.page.checksum(),
-            })
+            let (page_bytes, checksum) = (job.page.len_bytes(), job.page.checksum());
+            record(job.namespace, &job.name, (*slot, *generation), page_bytes, checksum)
         })
         .collect();
     shared.directory.commit(&changes)?;
     Ok(())
+}
+
+/// What the directory is told of a page in its slot.
+pub(crate) fn record(
+    namespace: NamespaceId,
+    name: &PageName,
+    (slot, generation): (SlotId, Generation),
+    payload_bytes: u64,
+    checksum: Checksum,
+) -> Change {
+    let PageName { key, parent, position, .. } = *name;
+    Change::Put(Record { namespace, key, parent, position, slot, generation, payload_bytes, checksum })
 }
 
 fn publish(shared: &Shared, written: Vec<Written>) {
@@ -222,24 +190,45 @@ fn publish(shared: &Shared, written: Vec<Written>) {
     };
     for (Written { job, slot, .. }, published) in written.into_iter().zip(published) {
         if !published {
-            // Dropped from DRAM as damaged while it was being written: nobody may find it. Its slot is out of use until the next start.
-            retire(shared, Left { namespace: job.namespace, key: job.name.key, slot });
+            // Dropped from DRAM as damaged while it was being written: nobody may find it.
+            retire(shared, Left { namespace: job.namespace, key: job.name.key, slot }, None);
+        } else {
+            shared.metrics.ssd_page_bytes.inc_by(job.page.len_bytes());
         }
         shared.queue.done(job, published, &shared.metrics);
     }
 }
 
-/// Makes the directory forget a damaged page. Its slot stays out of use until the next start: the medium under it may be bad.
-fn retire(shared: &Shared, left: Left) {
+/// Makes the directory forget a page, unless it names a later copy by now, and gives up its slot; for good if that was found damaged.
+pub(crate) fn retire(shared: &Shared, left: Left, damage: Option<Damage>) {
     let written_again = shared
         .namespaces
         .number(&left.namespace)
         .is_some_and(|no| shared.catalogue.lock().entry_of(no, &left.key).is_some_and(|entry| entry.ssd.is_some()));
-    if written_again {
+    if !written_again
+        && let Err(failed) = shared.directory.commit(&[Change::Remove { namespace: left.namespace, key: left.key }])
+    {
+        // The directory may name the slot still: it stays taken.
+        quarantine(shared, &failed.into());
         return;
     }
-    if let Err(failed) = shared.directory.commit(&[Change::Remove { namespace: left.namespace, key: left.key }]) {
-        quarantine(shared, &failed.into());
+    match damage {
+        Some(damage) => shared.tier.quarantine(left.slot, damage),
+        None => shared.tier.free(left.slot),
+    }
+}
+
+/// Tells the device of regions that were emptied. One that refuses is none the worse.
+fn trim(shared: &Shared) {
+    loop {
+        match shared.tier.trim() {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(failed) => {
+                warn!(cause = Error::from(failed).chain(), "the SSD was not told that a region is empty");
+                return;
+            }
+        }
     }
 }
 
@@ -260,14 +249,17 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
     for left in left {
         shared.tier.free(left.slot);
     }
+    trim(shared);
     Ok(pages)
 }
 
-/// Nothing is to be written: what the write budget has earned is remembered.
+/// Nothing is to be written: what was emptied is trimmed, and what the write budget has earned is remembered.
 fn remember(shared: &Shared) {
-    if !shared.is_write_quarantined()
-        && let Err(failed) = shared.endurance.cover(&*shared.directory, 0)
-    {
+    if shared.is_write_quarantined() {
+        return;
+    }
+    trim(shared);
+    if let Err(failed) = shared.endurance.cover(&*shared.directory, 0) {
         quarantine(shared, &failed);
     }
 }
@@ -281,9 +273,7 @@ fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()
         Ok(())
     })?;
     let stale = shared.tier.stale_headers(&id, &|slot| shared.catalogue.lock().is_on_ssd(slot));
-    if stale.count() == 0 && left.is_empty() {
-        return Ok(());
-    }
+    // In any case with a barrier: a trim that a crash undoes would bring back what no scan of today sees.
     charged(shared, stale.count(), 0, || {
         shared.tier.wipe_stale(stale)?;
         Ok(shared.tier.barrier()?)

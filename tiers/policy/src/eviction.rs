@@ -30,6 +30,9 @@ pub trait EvictionPolicy: Send + fmt::Debug {
     /// The caller removes it with [`EvictionPolicy::remove`]. `may_leave` is asked in order of preference, for a bounded number of pages.
     fn victim(&mut self, may_leave: &mut dyn FnMut(PageId) -> bool) -> Option<PageId>;
 
+    /// How little `page`, which is in the tier, deserves to leave: from 0, as much as the next victim, to 1, as little as one used just now.
+    fn freshness(&self, page: PageId) -> f64;
+
     /// Whether a child of `page` is in the tier.
     fn has_child(&self, page: PageId) -> bool;
 

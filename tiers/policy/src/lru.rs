@@ -117,6 +117,16 @@ impl EvictionPolicy for PrefixLru {
         self.leaves.iter().take(ASKED_MAX).map(|(_, page)| *page).find(|page| may_leave(*page))
     }
 
+    /// The share of the time since the oldest leaf was used that has passed when the page was.
+    #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
+    fn freshness(&self, page: PageId) -> f64 {
+        let used = self.nodes.get(page.0 as usize).map_or(0, |node| node.used);
+        // Demoted pages say nothing of how long a page stays.
+        let oldest = self.leaves.range((1, PageId(0))..).next().map_or(self.uses, |(used, _)| *used);
+        let (stayed, span) = (used.saturating_sub(oldest), self.uses.saturating_sub(oldest));
+        if span == 0 { f64::from(u8::from(used >= oldest)) } else { stayed as f64 / span as f64 }
+    }
+
     fn has_child(&self, page: PageId) -> bool {
         self.nodes.get(page.0 as usize).is_some_and(|node| node.children > 0)
     }

@@ -83,6 +83,33 @@ impl DerefMut for Blocks {
     }
 }
 
+/// Memory for one page, outside the pool, that the device can fill without a copy: for what passes from the SSD to the SSD, or is only looked at.
+#[derive(Debug)]
+pub struct PageMemory {
+    blocks: Blocks,
+    bytes: usize,
+}
+
+impl PageMemory {
+    /// Zeros for a page of so many bytes.
+    pub fn new(page_bytes: u64) -> Self {
+        let bytes = usize::try_from(page_bytes).unwrap_or(usize::MAX);
+        Self { blocks: Blocks::of(bytes), bytes }
+    }
+}
+
+impl AsRef<[u8]> for PageMemory {
+    fn as_ref(&self) -> &[u8] {
+        &self.blocks[..self.bytes]
+    }
+}
+
+impl AsMut<[u8]> for PageMemory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.blocks[..self.bytes]
+    }
+}
+
 /// Whether `at` and every part begin and end on a block: what direct I/O is possible with.
 pub(crate) fn is_whole<T: Deref<Target = [u8]>>(at: u64, parts: &[T]) -> bool {
     let is_whole = |part: &[u8]| is_aligned(part) && part.len().is_multiple_of(BYTES);

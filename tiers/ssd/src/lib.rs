@@ -55,6 +55,7 @@ mod transfer;
 mod uring;
 mod write_batch;
 
+pub use block::PageMemory;
 pub use device::{Device, DeviceError};
 pub use error::{ReadFault, SsdError};
 pub use file::FileDevice;

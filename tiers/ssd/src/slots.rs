@@ -179,6 +179,16 @@ impl Slots {
         self.state.lock().grid.available(slot_bytes, slot_bytes, enough)
     }
 
+    /// Whether slots of `region` are handed out.
+    pub(crate) fn is_open(&self, region: u32) -> bool {
+        self.state.lock().grid.is_open(region)
+    }
+
+    /// Hands out no more slots of `region` before it has been empty.
+    pub(crate) fn drain(&self, region: u32) {
+        self.state.lock().grid.drain(region);
+    }
+
     /// Slots taken in `region`.
     pub(crate) fn taken_in(&self, region: u32) -> u32 {
         self.state.lock().grid.taken_in(region)

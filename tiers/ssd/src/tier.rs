@@ -17,7 +17,7 @@ use crate::block::{self, Block, EMPTY};
 use crate::device::{Device, DeviceError};
 use crate::disk::Disk;
 use crate::error::{ReadFault, SsdError};
-use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
+use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
 use crate::slots::{QuarantinedSlot, ReadPin, Slots};
 use crate::superblock::{Superblock, Superblocks};
@@ -373,6 +373,31 @@ impl SsdTier {
     /// Free slots for pages of `page_bytes`, counted up to `enough`. Does not block.
     pub fn available(&self, page_bytes: u64, enough: u64) -> u64 {
         self.fitting(page_bytes).map_or(0, |slot_bytes| self.slots.available(slot_bytes, enough))
+    }
+
+    /// Whether `region` is being filled. Does not block.
+    pub fn is_open(&self, region: u32) -> bool {
+        self.slots.is_open(region)
+    }
+
+    /// Lets nothing more be written into `region` before it has been empty. Does not block.
+    pub fn drain(&self, region: u32) {
+        self.slots.drain(region);
+    }
+
+    /// Slots that `region` is cut into; 0 if it is empty. Does not block.
+    pub fn slots_of(&self, region: u32) -> u32 {
+        self.slots.slot_bytes(region).map_or(0, |slot_bytes| self.layout.slots(slot_bytes))
+    }
+
+    /// Bytes of the largest page that a slot of `region` holds; 0 if it is empty. Does not block.
+    pub fn page_bytes_in(&self, region: u32) -> u64 {
+        self.slots.slot_bytes(region).map_or(0, |slot_bytes| slot_bytes - BLOCK_BYTES)
+    }
+
+    /// Regions of the device.
+    pub fn regions(&self) -> u32 {
+        self.layout.regions
     }
 
     /// Slots taken in `region`: pages, and slots that are being written or are out of use. Does not block.

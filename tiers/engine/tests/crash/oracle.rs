@@ -222,12 +222,23 @@ fn check_page(known: &Start, key: &PageKey, seen: Seen, recorded: Option<bool>, 
     }
 }
 
-/// I5 at quiet: what is used is what the pages need; `out_of_use_bytes` are quarantined.
-pub(crate) fn check_capacity(cairn: &Cairn, out_of_use_bytes: u64) -> Result<(), String> {
-    let stats = cairn.engine.stats();
+/// I5 at quiet: what is used is what the pages need, and what was damaged is in quarantine.
+pub(crate) fn check_capacity(cairn: &Cairn, damaged_bytes: u64) -> Result<(), String> {
     let (ssd_bytes, dram_bytes) = cairn.needed_bytes();
-    if stats.ssd.used_bytes != ssd_bytes + out_of_use_bytes || stats.ssd.used_bytes > stats.ssd.capacity_bytes {
-        return Err(format!("I5: {:?} needed={ssd_bytes} out_of_use={out_of_use_bytes}", stats.ssd));
+    // The slot of a retired page is given up a moment after the directory has forgotten the page.
+    let is_right = || {
+        let quarantined_bytes = u64::try_from(cairn.metrics.ssd_quarantined_bytes.get()).unwrap_or(0);
+        cairn.engine.stats().ssd.used_bytes == ssd_bytes && quarantined_bytes >= damaged_bytes
+    };
+    let mut patience = 1_000_000;
+    while !is_right() && patience > 0 {
+        std::thread::yield_now();
+        patience -= 1;
+    }
+    let stats = cairn.engine.stats();
+    if !is_right() || stats.ssd.used_bytes > stats.ssd.capacity_bytes {
+        let quarantined_bytes = cairn.metrics.ssd_quarantined_bytes.get();
+        return Err(format!("I5: {:?} needed={ssd_bytes} {damaged_bytes} {quarantined_bytes}", stats.ssd));
     }
     if stats.dram.used_bytes != dram_bytes {
         return Err(format!("I5: {:?} needed={dram_bytes}", stats.dram));

@@ -12,6 +12,7 @@ mod eviction;
 mod identity;
 mod keys;
 mod puts_and_gets;
+mod reclaim;
 mod restart;
 mod rig;
 mod slow_disk;

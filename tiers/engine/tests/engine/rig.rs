@@ -41,9 +41,9 @@ pub(crate) struct Rig {
 impl Rig {
     /// A rig with room for so many pages of `PAGE_BYTES` in DRAM and on the SSD.
     pub(crate) fn new(dram_pages: u64, ssd_pages: u64) -> Self {
-        // A slot is a header of 4 KiB and the page; regions of 64 slots, and their own header.
+        // A slot is a header of 4 KiB and the page; at least eight regions, of up to 64 slots, and their own header.
         let slot = PAGE_BYTES + 4096;
-        let per_region = ssd_pages.min(64);
+        let per_region = (ssd_pages / 8).clamp(1, 64);
         let region_bytes = per_region * slot + 4096;
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),

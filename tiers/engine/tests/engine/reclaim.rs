@@ -1,0 +1,103 @@
+//! Regions of the SSD: emptied for new pages, without losing what is in use; trimmed; and out of room for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cairn_core::metrics::Skipped;
+use cairn_core::{Durability, PageKey, Tier};
+use cairn_ssd::{Device, DeviceError, FileDevice};
+
+use crate::rig::{PAGE_BYTES, Rig, Running, chain};
+
+/// Puts chains that nobody asks for again, and asks for `hot` in between.
+async fn churn(cairn: &Running, hot: &[PageKey], names: std::ops::Range<u32>) {
+    let namespace = cairn.namespace();
+    for name in names {
+        cairn.put(&namespace, &chain(&namespace, name, 8), Durability::Ssd).await;
+        cairn.get(&namespace, hot).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_used_stays_on_the_ssd_however_often_its_regions_are_emptied() {
+    let mut rig = Rig::new(16, 256);
+    rig.settings.write_policy = cairn_policy::WritePolicy::All;
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    let hot = chain(&namespace, 1, 8);
+    cairn.put(&namespace, &hot, Durability::Ssd).await;
+    // Ten times as much as fits.
+    churn(&cairn, &hot, 10..330).await;
+    let metrics = &cairn.metrics;
+    assert!(metrics.ssd_reclaimed_regions.get() > 60, "{}", metrics.ssd_reclaimed_regions.get());
+    assert!(metrics.ssd_reinserted_bytes.get() >= PAGE_BYTES);
+    let first = metrics.ssd_page_bytes.get();
+    assert!(metrics.ssd_reinserted_bytes.get() * 5 < first, "{} of {first}", metrics.ssd_reinserted_bytes.get());
+    drop(cairn);
+    let cairn = rig.open().await;
+    assert_eq!(cairn.get(&cairn.namespace(), &hot).await.tiers, vec![Tier::Ssd; 8]);
+}
+
+#[tokio::test]
+async fn a_cleared_namespace_gives_its_regions_back() {
+    let rig = Rig::new(64, 256);
+    let cairn = rig.open().await;
+    let namespace = cairn.namespace();
+    for name in 0..20 {
+        cairn.put(&namespace, &chain(&namespace, name, 8), Durability::Ssd).await;
+    }
+    assert_eq!(cairn.metrics.ssd_trimmed_bytes.get(), 0);
+    cairn.engine.clear(&namespace).await.expect("it clears");
+    assert!(cairn.metrics.ssd_trimmed_bytes.get() >= 5 * rig.settings.region_bytes);
+    assert_eq!((cairn.engine.stats().ssd.used_bytes, cairn.metrics.ssd_dead_bytes.get()), (0, 0));
+    let keys = chain(&namespace, 1, 8);
+    assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
+}
+
+/// A file whose filesystem has no room, or has some again.
+#[derive(Debug)]
+struct Crowded {
+    file: FileDevice,
+    is_full: AtomicBool,
+}
+
+impl Device for Crowded {
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
+        self.file.read_at(at, parts)
+    }
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        self.file.write_at(at, parts)
+    }
+    fn barrier(&self) -> Result<(), DeviceError> {
+        self.file.barrier()
+    }
+    fn allocate(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+        if self.is_full.load(Ordering::SeqCst) { Err(DeviceError::Full { at, bytes }) } else { Ok(()) }
+    }
+    fn describe(&self) -> &'static str {
+        "a file without room"
+    }
+}
+
+#[tokio::test]
+async fn a_filesystem_without_room_stops_writes_with_a_reason_and_they_resume_by_themselves() {
+    let rig = Rig::new(256, 256);
+    let file = FileDevice::open_or_create(&rig.ssd_path(), rig.ssd_bytes).expect("a file");
+    let device = Arc::new(Crowded { file, is_full: false.into() });
+    let cairn = rig.open_on(device.clone()).await;
+    let namespace = cairn.namespace();
+    let before = chain(&namespace, 1, 32);
+    assert_eq!(cairn.put(&namespace, &before, Durability::Ssd).await.durability, Durability::Ssd);
+    device.is_full.store(true, Ordering::SeqCst);
+    let during = chain(&namespace, 2, 8);
+    let report = cairn.put(&namespace, &during, Durability::Ssd).await;
+    assert_eq!((report.good_pages, report.durability), (8, Durability::Memory));
+    assert_eq!(cairn.metrics.ssd_skipped.of(Skipped::NoSpace).get(), 1);
+    assert_eq!(cairn.get(&namespace, &before).await.tiers.len(), 32);
+    assert!(!cairn.engine.stats().write_quarantined);
+    device.is_full.store(false, Ordering::SeqCst);
+    assert_eq!(cairn.put(&namespace, &during, Durability::Ssd).await.durability, Durability::Ssd);
+}
