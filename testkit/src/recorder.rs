@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use cairn_core::{DeviceId, NamespaceId, PageKey};
-use cairn_directory::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use cairn_core::{NamespaceId, PageKey};
+use cairn_directory::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 use cairn_policy::Ledger;
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -43,7 +43,7 @@ pub struct DirectoryState {
     /// Namespaces, by id.
     pub namespaces: BTreeMap<[u8; 32], NamespaceRecord>,
     /// The device that the records are about.
-    pub device: Option<DeviceId>,
+    pub device: Option<DeviceRecord>,
 }
 
 /// What is on the disks at one moment.
@@ -76,7 +76,7 @@ pub enum Point {
     /// A namespace was remembered.
     Namespace(Box<NamespaceRecord>),
     /// The device was named.
-    Device(DeviceId),
+    Device(DeviceRecord),
     /// Bytes changed on the medium, by nobody's wish. Durable at once.
     Rot(Write),
     /// Somebody deleted the directory.
@@ -558,11 +558,11 @@ impl Directory for RecordedDirectory {
         Ok(self.0.directory_state().namespaces.into_values().collect())
     }
 
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
         Ok(self.0.directory_state().device)
     }
 
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
         self.0.change_directory(Point::Device(device))
     }
 

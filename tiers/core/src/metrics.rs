@@ -84,6 +84,8 @@ labels! {
         Gone = "gone",
         /// No slot could be freed.
         NoSpace = "no_space",
+        /// What the SSD holds is being found out from its pages.
+        Rebuilding = "rebuilding",
         /// The SSD is quarantined for writes.
         Quarantined = "quarantined",
         /// The write failed.
@@ -344,6 +346,7 @@ metrics! {
     ssd_in_flight: IntGauge, "cairn_ssd_in_flight_transfers", "transfers", "Transfers that the SSD works on now.";
     ssd_depth: IntGauge, "cairn_ssd_depth_transfers", "transfers", "Most transfers that the SSD works on at once.";
     ssd_write_quarantined: IntGauge, "cairn_ssd_write_quarantined", "flag", "1 while the SSD takes no writes because a write or a barrier failed.";
+    rebuilding: IntGauge, "cairn_rebuilding", "flag", "1 while what the SSD holds is found out from the headers of its pages; what has not been found yet is a miss.";
     recovered_pages: IntGauge, "cairn_recovered_pages", "pages", "Pages found on the SSD when the process started.";
     recovery_seconds: Histogram, "cairn_recovery_seconds", "seconds", "Time to open the data folder.";
     insecure: IntGauge, "cairn_insecure", "flag", "1 if the server listens on a routable address without authentication.";

@@ -10,7 +10,7 @@ use cairn_core::{
 use cairn_policy::Ledger;
 
 pub use crate::directory::Family;
-use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 /// One directory that can be opened again and again.
 pub trait Rig {
@@ -294,12 +294,12 @@ pub fn a_corrupt_namespace_record_costs_that_namespace_and_is_counted(rig: &impl
 pub fn the_device_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
     let directory = rig.open();
     assert_eq!(directory.device().unwrap(), None);
-    for device in [DeviceId::from_bytes([1; 16]), DeviceId::from_bytes([2; 16])] {
+    for device in [device(1), device(2)] {
         directory.set_device(device).unwrap();
     }
     drop(directory);
     let directory = rig.open();
-    assert_eq!(directory.device().unwrap(), Some(DeviceId::from_bytes([2; 16])));
+    assert_eq!(directory.device().unwrap(), Some(device(2)));
     let mut value = directory.stored(Family::Meta, b"device").unwrap();
     value[10] ^= 1;
     assert!(directory.store(Family::Meta, b"device", Some(&value)));
@@ -328,7 +328,7 @@ pub fn the_ledger_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
         let refused = directory.ledger();
         assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
     }
-    directory.set_device(DeviceId::from_bytes([1; 16])).unwrap();
+    directory.set_device(device(1)).unwrap();
     assert!(directory.device().unwrap().is_some(), "one damaged record costs only itself");
 }
 
@@ -343,7 +343,7 @@ pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
         directory.save_namespace(&namespace(1)).unwrap_err(),
         directory.namespaces().unwrap_err(),
         directory.device().unwrap_err(),
-        directory.set_device(DeviceId::from_bytes([1; 16])).unwrap_err(),
+        directory.set_device(device(1)).unwrap_err(),
         directory.ledger().unwrap_err(),
         directory.save_ledger(&Ledger::default()).unwrap_err(),
     ];
@@ -366,4 +366,8 @@ pub fn commits_from_many_threads_are_all_there(rig: &impl Rig) {
     });
     drop(directory);
     assert_eq!(records_of(&rig.open()).len(), 100);
+}
+
+fn device(number: u8) -> DeviceRecord {
+    DeviceRecord { id: DeviceId::from_bytes([number; 16]), run: u64::from(number) + 40 }
 }

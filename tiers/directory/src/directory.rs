@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use cairn_core::{DeviceId, NamespaceId, PageKey};
+use cairn_core::{NamespaceId, PageKey};
 use cairn_policy::Ledger;
 
 use crate::record::{self, StoredKey};
-use crate::{DirectoryError, NamespaceRecord, Record, RecordFault};
+use crate::{DeviceRecord, DirectoryError, NamespaceRecord, Record, RecordFault};
 
 /// One change of the records of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,13 +69,13 @@ pub trait Directory: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `Damaged`, `Io`, `Closed`.
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError>;
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError>;
 
-    /// Says which device's pages the records name. Durable when it returns.
+    /// Says which device's pages the records name, and in which of its runs. Durable when it returns.
     ///
     /// # Errors
     /// `Io`, `Quarantined`, `Closed`.
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError>;
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError>;
 
     /// The ledger of what was written to the device; `None` if there never was one.
     ///

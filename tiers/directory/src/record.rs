@@ -39,14 +39,15 @@
 //! | 8 + t | n | the identity as JSON without white space, fields in the order of `Identity`, every field present |
 //! | 8 + t + n | 8 | checksum of the record |
 //!
-//! Family `meta`. Key `device`, value 32 bytes:
+//! Family `meta`. Key `device`, value 40 bytes:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version, 1 |
 //! | 1 | 7 | zero |
 //! | 8 | 16 | id of the device whose pages the records name |
-//! | 24 | 8 | checksum of the record |
+//! | 24 | 8 | number of the device's run that they were kept in |
+//! | 32 | 8 | checksum of the record |
 //!
 //! Key `ledger`, value 232 bytes: what was written to the device, and how much of its write budget is left. Without it the budget is empty.
 //!
@@ -73,7 +74,7 @@ use xxhash_rust::xxh3::Xxh3;
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 80;
-const DEVICE_BYTES: usize = 32;
+const DEVICE_BYTES: usize = 40;
 const LEDGER_BYTES: usize = 232;
 
 /// The stored key of the device record.
@@ -113,6 +114,15 @@ pub struct NamespaceRecord {
     pub tenant: TenantId,
     /// What its pages are.
     pub identity: Identity,
+}
+
+/// Which device's pages the records name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceRecord {
+    /// Its id.
+    pub id: DeviceId,
+    /// The run of it that they were kept in last. A directory that has slept through a run of its device does not know what became of the pages.
+    pub run: u64,
 }
 
 /// Why bytes are not a record, or values can not be one.
@@ -229,19 +239,20 @@ impl NamespaceRecord {
     }
 }
 
-pub(crate) fn encode_device(device: DeviceId) -> Vec<u8> {
+pub(crate) fn encode_device(device: &DeviceRecord) -> Vec<u8> {
     let mut out = vec![VERSION, 0, 0, 0, 0, 0, 0, 0];
-    out.extend(device.as_bytes());
+    out.extend(device.id.as_bytes());
+    out.extend(device.run.to_le_bytes());
     sealed(DEVICE_KEY, out)
 }
 
-pub(crate) fn decode_device(value: &[u8]) -> Result<DeviceId, RecordFault> {
+pub(crate) fn decode_device(value: &[u8]) -> Result<DeviceRecord, RecordFault> {
     let mut value = Reader(unsealed(DEVICE_KEY, value)?);
     if value.0.len() != DEVICE_BYTES - CHECKSUM_BYTES {
         return Err(RecordFault::Length);
     }
     let _head: [u8; 8] = value.take()?;
-    Ok(DeviceId::from_bytes(value.take()?))
+    Ok(DeviceRecord { id: DeviceId::from_bytes(value.take()?), run: u64::from_le_bytes(value.take()?) })
 }
 
 pub(crate) fn encode_ledger(ledger: &Ledger) -> Vec<u8> {

@@ -8,14 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cairn_core::DeviceId;
 use cairn_policy::Ledger;
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch};
 
 use crate::directory::{Batch, Family, encode_changes};
 use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
-use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 mod folder;
 mod options;
@@ -123,13 +122,13 @@ impl Directory for RocksDirectory {
         Ok(namespaces)
     }
 
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
         let device = self.meta(DEVICE_KEY, record::decode_device)?.transpose();
         device.map_err(|fault| DirectoryError::damaged("device record", fault.to_string()))
     }
 
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
-        self.put(Family::Meta, DEVICE_KEY, &record::encode_device(device))
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
+        self.put(Family::Meta, DEVICE_KEY, &record::encode_device(&device))
     }
 
     fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {

@@ -199,7 +199,7 @@ impl Catalogue {
     }
 
     /// Takes over an entry that was found on the SSD at start. The page before it may come later, or never. False if it is there
-    /// already.
+    /// already, or another page of that name has been put meanwhile.
     pub(crate) fn recover(
         &mut self,
         name: &PageName,
@@ -210,7 +210,7 @@ impl Catalogue {
         let parent = name.parent.and_then(|key| self.parent_or_hole(name, key));
         let Some(id) = self.find_or_insert(name, parent) else { return false };
         let Some(entry) = self.index.get_mut(id) else { return false };
-        if entry.ssd.is_some() {
+        if entry.ssd.is_some() || (entry.dram.is_some() && entry.checksum != checksum) {
             return false;
         }
         entry.ssd = Some(slot);

@@ -12,7 +12,7 @@ use cairn_core::{
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
 use cairn_pool::{Pool, SealedPage};
 use cairn_ssd::{IoSettings, PageIo, ReadFault, SsdComponents, SsdError, SsdTier};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
@@ -21,7 +21,7 @@ use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
-use crate::recovery::{Recovery, recover};
+use crate::recovery::{OpenMode, Recovery, recover};
 use crate::settings::{Components, EngineSettings};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
@@ -32,7 +32,6 @@ use crate::writer;
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) recovery: Recovery,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -68,13 +67,16 @@ pub(crate) struct Shared {
     pub(crate) endurance: Arc<Endurance>,
     /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
     pub(crate) writes_failed: AtomicBool,
+    pub(crate) recovery: Mutex<Recovery>,
+    /// Notified when a rebuild has ended.
+    pub(crate) rebuilt: Condvar,
     pub(crate) loads: Loads,
     pub(crate) read_pace: ReadPace,
 }
 
 impl Engine {
     /// Opens an engine on a device and a directory, new or used; finds what is there. Blocks: on the first arena of the pool, and on
-    /// reading the directory or, if that was lost, the header of every slot.
+    /// reading the directory. If that was lost, the engine serves at once, and finds what is there from the header of every slot meanwhile.
     ///
     /// # Errors
     /// `Invalid` if the settings can not be, `Unavailable` or `Internal` if device or directory can not be used.
@@ -103,8 +105,10 @@ impl Engine {
         let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Arc::new(Semaphore::new(settings.read_queue));
         // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
-        let queue =
-            WriteQueue::new(settings.write_behind_bytes.min(settings.dram.bytes / 2), settings.write_behind_time);
+        let waiting_bytes = settings.write_behind_bytes.min(settings.dram.bytes / 2);
+        let rebuilding = recovery.mode == OpenMode::Rebuilding;
+        let queue = WriteQueue::new(waiting_bytes, settings.write_behind_time, rebuilding);
+        metrics.rebuilding.set(i64::from(rebuilding));
         let endurance = Endurance::open(
             settings.write_policy,
             settings.endurance,
@@ -130,6 +134,8 @@ impl Engine {
             queue,
             endurance,
             writes_failed: AtomicBool::new(false),
+            recovery: Mutex::new(recovery),
+            rebuilt: Condvar::new(),
             loads: Loads::default(),
             read_pace: ReadPace::default(),
         });
@@ -140,7 +146,7 @@ impl Engine {
                 .spawn(move || writer::run(&shared))
                 .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
         };
-        Ok(Arc::new(Self { shared, recovery, writer: Mutex::new(Some(writer)) }))
+        Ok(Arc::new(Self { shared, writer: Mutex::new(Some(writer)) }))
     }
 
     /// Opens the namespace of `identity` for the caller's tenant. Idempotent; a new one is durable when the call returns, so that the
@@ -217,17 +223,16 @@ impl Engine {
         let closing = tokio::task::spawn_blocking(move || {
             // A panic of the writer has been reported by its thread.
             let _ = writer.join();
-            let remembered = shared.endurance.close(&*shared.directory);
-            shared.directory.close().map_err(Error::from).and(remembered)
+            shared.end()
         });
         match tokio::time::timeout(grace, closing).await {
             Ok(Ok(Ok(()))) => Closed::Orderly,
             Ok(Ok(Err(failed))) => {
-                error!(cause = failed.chain(), "close the directory");
+                error!(cause = failed.chain(), "close the storage");
                 Closed::Orderly
             }
             Ok(Err(failed)) => {
-                error!(cause = %failed, "close the directory");
+                error!(cause = %failed, "close the storage");
                 Closed::Orderly
             }
             Err(_) => {
@@ -235,6 +240,15 @@ impl Engine {
                 self.shared.queue.stop(true);
                 Closed::Abandoned
             }
+        }
+    }
+
+    /// Blocks until what is on the SSD is known, if it had to be found from the pages' headers. For benchmarks and tests: a server serves
+    /// meanwhile.
+    pub fn wait_rebuilt(&self) {
+        let mut recovery = self.shared.recovery.lock();
+        while recovery.mode == OpenMode::Rebuilding && self.shared.metrics.rebuilding.get() > 0 {
+            self.shared.rebuilt.wait(&mut recovery);
         }
     }
 
@@ -255,6 +269,23 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// Ends the run of the device, when nothing is under way any more. It is marked clean only if all was well in it.
+    fn end(&self) -> Result<()> {
+        let remembered = self.endurance.close(&*self.directory);
+        self.directory.close()?;
+        remembered?;
+        if self.was_well() { Ok(self.tier.end_run()?) } else { Ok(()) }
+    }
+
+    /// Whether no error was met since the engine was opened.
+    fn was_well(&self) -> bool {
+        let damaged: u64 = self.metrics.ssd_damaged.iter().map(|(_, pages)| pages.get()).sum();
+        !self.is_write_quarantined()
+            && self.recovery.lock().mode != OpenMode::Rebuilding
+            && self.metrics.ssd_read_failed.get() == 0
+            && damaged == 0
+    }
+
     /// Whether the SSD takes no more writes.
     pub(crate) fn is_write_quarantined(&self) -> bool {
         self.tier.is_write_quarantined() || self.writes_failed.load(Ordering::Acquire)

@@ -29,6 +29,7 @@ mod matching;
 mod namespace;
 mod pace;
 mod put;
+mod rebuild;
 mod reclaim;
 mod recovery;
 mod residents;

@@ -65,7 +65,7 @@ impl Engine {
             write_quarantined: shared.is_write_quarantined(),
             entries,
             namespaces: shared.namespaces.len() as u64,
-            recovery: self.recovery.clone(),
+            recovery: shared.recovery.lock().clone(),
             budget: shared.endurance.stats(),
         };
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);

@@ -17,6 +17,7 @@ use tracing::{error, warn};
 
 use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
 use crate::engine::Shared;
+use crate::rebuild;
 use crate::reclaim::make_room;
 use crate::values::{Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
@@ -37,6 +38,7 @@ struct Written {
 /// Works until the queue says stop.
 pub(crate) fn run(shared: &Shared) {
     let _alarm = Alarm(shared);
+    rebuild::run(shared);
     loop {
         match shared.queue.take(BATCH_PAGES_MAX, BATCH_BYTES_MAX) {
             Work::Write(jobs) => write(shared, jobs),
@@ -282,7 +284,12 @@ fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()
 
 /// Does what can not be refused: wipes so many headers, and hands so much to the directory. It is on the account before and after, whatever
 /// comes of it.
-fn charged(shared: &Shared, wipes: u64, directory_bytes: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn charged(
+    shared: &Shared,
+    wipes: u64,
+    directory_bytes: u64,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let mut charge = shared.endurance.demand(wipes * BLOCK_BYTES + directory_bytes);
     shared.endurance.cover(&*shared.directory, charge.bytes())?;
     let outcome = work();
@@ -296,7 +303,7 @@ fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {
 }
 
 /// A write, a barrier or a commit failed: it is not repeated, and nothing more is written until the next start.
-fn quarantine(shared: &Shared, failed: &Error) {
+pub(crate) fn quarantine(shared: &Shared, failed: &Error) {
     error!(cause = failed.chain(), "the SSD takes no more writes until the next start");
     shared.writes_failed.store(true, Ordering::Release);
     shared.metrics.ssd_write_quarantined.set(1);

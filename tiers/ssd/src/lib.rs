@@ -65,7 +65,7 @@ pub use ring_queue::{RingQueue, RingTarget};
 pub use scan::{ScanReport, StaleHeaders};
 pub use slots::{QuarantinedSlot, ReadPin};
 pub use start::{DeviceKind, IoSettings};
-pub use superblock::GENERATION_SPAN;
+pub use superblock::{GENERATION_SPAN, Run};
 pub use thread_queue::ThreadQueue;
 pub use tier::{Expected, PageFacts, SsdComponents, SsdTier};
 pub use transfer::{Full, Parts, Transfer, TransferQueue};

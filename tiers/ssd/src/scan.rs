@@ -1,5 +1,7 @@
 //! Reading the headers of pages: for a rebuild of a lost directory, and so that a rebuild never brings back what was cleared.
 
+use std::ops::{AddAssign, Range};
+
 use cairn_core::{Generation, HeaderFault, NamespaceId, PageHeader, SlotId};
 
 use crate::block::{Block, EMPTY};
@@ -8,7 +10,7 @@ use crate::layout::slot_bytes;
 use crate::region::Cut;
 use crate::tier::SsdTier;
 
-/// What a scan found.
+/// What a scan found. Those of several parts of a device add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScanReport {
     /// Pages whose header is whole and in its place.
@@ -21,6 +23,16 @@ pub struct ScanReport {
     pub unreadable_slots: u64,
     /// Regions whose own header is damaged: their slots can not be found this way.
     pub damaged_regions: u64,
+}
+
+impl AddAssign for ScanReport {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.empty_slots += other.empty_slots;
+        self.damaged_slots += other.damaged_slots;
+        self.unreadable_slots += other.unreadable_slots;
+        self.damaged_regions += other.damaged_regions;
+    }
 }
 
 /// Headers that a rebuild would find although nothing names them.
@@ -38,13 +50,13 @@ impl StaleHeaders {
 }
 
 impl SsdTier {
-    /// Calls `visit` with the header of every page on the device, in the order of their slots. Blocks; reads one block a slot and nothing of
+    /// Calls `visit` with the header of every page in these regions, in the order of their slots. Blocks; reads one block a slot and nothing of
     /// the payloads, with one block of memory. To be called before anything is written: what is being written meanwhile may be missed.
     ///
     /// The same page may appear twice; the higher generation counts. Whether a payload is whole shows when it is read.
-    pub fn scan_headers(&self, visit: &mut dyn FnMut(PageHeader)) -> ScanReport {
+    pub fn scan_headers(&self, regions: Range<u32>, visit: &mut dyn FnMut(PageHeader)) -> ScanReport {
         let mut report = ScanReport::default();
-        for region in 0..self.layout.regions {
+        for region in regions.start..regions.end.min(self.layout.regions) {
             match self.cut(region) {
                 Cut::Slots { slot_bytes, since } => self.scan_region(region, slot_bytes, since, visit, &mut report),
                 Cut::Unknown => report.damaged_regions += 1,

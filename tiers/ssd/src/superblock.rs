@@ -27,6 +27,16 @@ pub(crate) struct Superblock {
     pub(crate) device_bytes: u64,
     pub(crate) region_bytes: u64,
     pub(crate) generation_limit: u64,
+    pub(crate) run: Run,
+}
+
+/// A run of a device: what happens between an opening of it and the next.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Run {
+    /// Counts up from 1; 0 for a device that has had none.
+    pub number: u64,
+    /// It was ended in order, and without an error in it.
+    pub clean: bool,
 }
 
 impl Superblock {
@@ -38,6 +48,8 @@ impl Superblock {
         sector::put(&mut block, 72, &self.device_bytes.to_le_bytes());
         sector::put(&mut block, 80, &self.region_bytes.to_le_bytes());
         sector::put(&mut block, 88, &self.generation_limit.to_le_bytes());
+        sector::put(&mut block, 96, &self.run.number.to_le_bytes());
+        sector::put(&mut block, 104, &u64::from(self.run.clean).to_le_bytes());
         sector::seal(block)
     }
 
@@ -55,6 +67,10 @@ impl Superblock {
             device_bytes: u64::from_le_bytes(sector::take(block, 72)),
             region_bytes: u64::from_le_bytes(sector::take(block, 80)),
             generation_limit: u64::from_le_bytes(sector::take(block, 88)),
+            run: Run {
+                number: u64::from_le_bytes(sector::take(block, 96)),
+                clean: u64::from_le_bytes(sector::take(block, 104)) == 1,
+            },
         };
         if found.can_be() { Half::Whole(found) } else { Half::Damaged }
     }
@@ -62,7 +78,10 @@ impl Superblock {
     /// Numbers that leave room to count on.
     fn can_be(&self) -> bool {
         let room = u64::MAX / 2;
-        Layout::is_region_size(self.region_bytes) && self.sequence < room && self.generation_limit < room
+        Layout::is_region_size(self.region_bytes)
+            && self.sequence < room
+            && self.generation_limit < room
+            && self.run.number < room
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -137,6 +156,13 @@ impl Superblocks {
     /// What the superblocks say now.
     pub(crate) fn current(&self) -> Superblock {
         self.state.lock().current
+    }
+
+    /// Writes down that a run begins, or has ended.
+    pub(crate) fn set_run(&self, disk: &Disk, run: Run) -> Result<(), SsdError> {
+        let mut state = self.state.lock();
+        let changed = Superblock { run, ..state.current };
+        state.write(disk, changed)
     }
 
     /// No generation from this one on was handed out before.

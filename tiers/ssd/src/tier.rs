@@ -20,7 +20,7 @@ use crate::error::{ReadFault, SsdError};
 use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
 use crate::slots::{QuarantinedSlot, ReadPin, Slots};
-use crate::superblock::{Superblock, Superblocks};
+use crate::superblock::{Run, Superblock, Superblocks};
 
 /// What the tier is built of.
 #[derive(Clone, Debug)]
@@ -108,6 +108,7 @@ impl SsdTier {
             device_bytes,
             region_bytes,
             generation_limit: 1,
+            run: Run::default(),
         };
         let disk = Disk::new(components.device, components.clock, components.metrics);
         let superblocks = Superblocks::format(&disk, first)?;
@@ -418,6 +419,28 @@ impl SsdTier {
     /// Slots for pages of `page_bytes` that one region can be cut into.
     pub fn slots_in_region(&self, page_bytes: u64) -> u64 {
         self.fitting(page_bytes).map_or(0, |slot_bytes| self.layout.slot_space_bytes() / slot_bytes)
+    }
+
+    /// The run that was begun last, in this life of the tier or an earlier one. Does not block.
+    pub fn run(&self) -> Run {
+        self.superblocks.current().run
+    }
+
+    /// Begins the next run. Blocks; durable when it returns: until [`SsdTier::end_run`], whoever opens the device finds that it was not closed.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn begin_run(&self) -> Result<(), SsdError> {
+        self.superblocks.set_run(&self.disk, Run { number: self.run().number + 1, clean: false })
+    }
+
+    /// Says that the run has ended in order: everything that was acknowledged is on the device and in the directory, and no error was met.
+    /// Blocks; durable when it returns.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn end_run(&self) -> Result<(), SsdError> {
+        self.superblocks.set_run(&self.disk, Run { clean: true, ..self.run() })
     }
 
     /// The device's id, made when it was formatted.

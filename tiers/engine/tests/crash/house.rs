@@ -170,6 +170,7 @@ impl House {
             metrics: Arc::clone(&metrics),
         };
         let engine = Engine::open(settings(), components).map_err(|failed| failed.chain())?;
+        engine.wait_rebuilt();
         let open = |identity| engine.open_namespace(&Principal::local(), identity).map_err(|failed| failed.chain());
         let spaces = self.identities.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Cairn { engine, recorder: Arc::clone(recorder), metrics, spaces, clock: Arc::clone(&self.clock) })

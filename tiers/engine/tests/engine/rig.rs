@@ -115,6 +115,7 @@ impl Rig {
         )
         .expect("the engine opens");
         engine.wait_warm();
+        engine.wait_rebuilt();
         Running { engine, metrics, clock: Arc::clone(&self.clock) }
     }
 }

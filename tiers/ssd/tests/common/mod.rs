@@ -148,7 +148,7 @@ pub(crate) fn read(tier: &SsdTier, page: &Written) -> Result<Vec<u8>, ReadFault>
 
 pub(crate) fn scan(tier: &SsdTier) -> (Vec<PageHeader>, ScanReport) {
     let mut headers = Vec::new();
-    let report = tier.scan_headers(&mut |header| headers.push(header));
+    let report = tier.scan_headers(0..u32::MAX, &mut |header| headers.push(header));
     (headers, report)
 }
 
