@@ -103,6 +103,7 @@ pub(crate) fn recover(
     if found.mode != OpenMode::Rebuilding {
         // First the directory: a device that is one run behind it is the same, a directory that is behind is not.
         directory.set_device(DeviceRecord { id: tier.device_id(), run: before.number + 1 })?;
+        found.changed_records += 1;
     }
     tier.begin_run()?;
     info!(mode = found.mode.label(), clean = found.clean, pages = found.pages, "the SSD tier is open");

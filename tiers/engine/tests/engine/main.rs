@@ -12,6 +12,7 @@ mod eviction;
 mod identity;
 mod keys;
 mod puts_and_gets;
+mod rebuild;
 mod reclaim;
 mod restart;
 mod rig;

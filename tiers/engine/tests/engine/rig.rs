@@ -97,6 +97,13 @@ impl Rig {
     }
 
     pub(crate) async fn open_on(&self, device: Arc<dyn Device>) -> Running {
+        let running = self.serve_on(device).await;
+        running.engine.wait_rebuilt();
+        running
+    }
+
+    /// The same, without waiting for a rebuild.
+    pub(crate) async fn serve_on(&self, device: Arc<dyn Device>) -> Running {
         let busy = |error: &DirectoryError| matches!(error, DirectoryError::Locked { .. });
         let directory = self.patiently(|| RocksDirectory::open(&self.directory_path()), busy).await;
         let directory: Arc<dyn Directory> = Arc::new(directory);
@@ -115,7 +122,6 @@ impl Rig {
         )
         .expect("the engine opens");
         engine.wait_warm();
-        engine.wait_rebuilt();
         Running { engine, metrics, clock: Arc::clone(&self.clock) }
     }
 }
