@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cairn_core::{DeviceId, NamespaceId, PageKey};
 use cairn_directory::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -311,6 +311,8 @@ struct State {
     directory: DirectoryState,
     /// No part of the history, because the time is in it: a crash loses it, as if there had never been one.
     ledger: Option<Ledger>,
+    /// Likewise.
+    scrub: Option<ScrubMark>,
     points: Vec<Point>,
     plan: Plan,
     hold: bool,
@@ -336,6 +338,7 @@ impl Recorder {
             seen: world.seen(),
             directory: world.directory.clone(),
             ledger: None,
+            scrub: None,
             points: Vec::new(),
             plan,
             hold: false,
@@ -572,6 +575,20 @@ impl Directory for RecordedDirectory {
 
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
         self.0.begin_change()?.ledger = Some(*ledger);
+        Ok(())
+    }
+
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        Ok(self.0.state.lock().scrub)
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.0.begin_change()?.scrub = Some(*mark);
+        Ok(())
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        self.0.state.lock().directory_failed = false;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cairn_core::{DeviceId, NamespaceId, PageKey};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 
 use crate::record::{self, StoredKey};
 use crate::{DirectoryError, NamespaceRecord, Record, RecordFault};
@@ -89,6 +89,25 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `Io`, `Quarantined`, `Closed`.
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError>;
 
+    /// Where the scrub of the device was; `None` if that was never remembered.
+    ///
+    /// # Errors
+    /// `Damaged`, `Io`, `Closed`.
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError>;
+
+    /// Remembers where the scrub is. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Io`, `Quarantined`, `Closed`.
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError>;
+
+    /// Takes writes again after one failed: opens the storage anew, so that what it holds is known. What the failed write was to change has
+    /// changed, or not. Does nothing if none failed.
+    ///
+    /// # Errors
+    /// `Damaged`, `Io`, `Closed`; it is closed then.
+    fn release(&self) -> Result<(), DirectoryError>;
+
     /// Writes out what is buffered, so that the next start is fast, and lets go of the storage. Every later call answers `Closed`; a
     /// second `close` does nothing. Not needed for durability.
     ///
@@ -105,7 +124,7 @@ pub enum Family {
     Entries,
     /// Namespace records.
     Namespaces,
-    /// The device and its ledger.
+    /// The device, its ledger, and where its scrub was.
     Meta,
 }
 

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_core::DeviceId;
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch};
 
 use crate::directory::{Batch, Family, encode_changes};
-use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
+use crate::record::{self, DEVICE_KEY, LEDGER_KEY, SCRUB_KEY};
 use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 mod folder;
@@ -27,7 +27,7 @@ use folder::Folder;
 pub struct RocksDirectory {
     /// `None` once closed.
     open: RwLock<Option<Open>>,
-    /// Set by the first write that fails, for good.
+    /// Set by the first write that fails, until the database has been opened anew.
     quarantined: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ pub struct RocksDirectory {
 struct Open {
     // In this order: the lock is let go of last.
     db: DB,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl RocksDirectory {
@@ -49,7 +49,22 @@ impl RocksDirectory {
             folder.make_database(|path| open_database(path, true).map(drop))?;
         }
         let db = open_database(&folder.database(), false)?;
-        Ok(Self { open: RwLock::new(Some(Open { db, _folder: folder })), quarantined: AtomicBool::new(false) })
+        Ok(Self { open: RwLock::new(Some(Open { db, folder })), quarantined: AtomicBool::new(false) })
+    }
+
+    /// Opens a directory that nobody uses, to look at it: nothing of the folder changes, and writes are refused. Blocks.
+    ///
+    /// # Errors
+    /// `Locked`, `ForeignVersion`, `Damaged` (also if there is no database), `Io`.
+    pub fn open_to_look(path: &Path) -> Result<Self, DirectoryError> {
+        let folder = Folder::lock_as_it_is(path)?;
+        if !folder.has_database()? {
+            return Err(DirectoryError::damaged("rocksdb", "no database"));
+        }
+        let families = Family::ALL.map(Family::name);
+        let db = DB::open_cf_for_read_only(&options::open(false), folder.database(), families, false);
+        let db = db.map_err(of_open)?;
+        Ok(Self { open: RwLock::new(Some(Open { db, folder })), quarantined: AtomicBool::new(true) })
     }
 
     /// Moves the database of a damaged directory out of the way, for someone to look at, so that [`RocksDirectory::open`] makes a new one.
@@ -139,6 +154,29 @@ impl Directory for RocksDirectory {
 
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
         self.put(Family::Meta, LEDGER_KEY, &record::encode_ledger(ledger))
+    }
+
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        let mark = self.meta(SCRUB_KEY, record::decode_scrub)?.transpose();
+        mark.map_err(|fault| DirectoryError::damaged("mark of the scrub", fault.to_string()))
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.put(Family::Meta, SCRUB_KEY, &record::encode_scrub(mark))
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        let mut open = self.open.write();
+        if open.is_some() && !self.quarantined.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Open { db, folder } = open.take().ok_or(DirectoryError::Closed)?;
+        // Before it is opened again: two of one database would not see each other.
+        drop(db);
+        let db = open_database(&folder.database(), false)?;
+        *open = Some(Open { db, folder });
+        self.quarantined.store(false, Ordering::Release);
+        Ok(())
     }
 
     fn close(&self) -> Result<(), DirectoryError> {

@@ -128,7 +128,7 @@ fn kind(error: &SsdError) -> ErrorKind {
     }
 }
 
-/// Why a page could not be read. The tier has counted it already.
+/// Why a page could not be read. Not counted yet: who reads does that ([`crate::SsdTier::note`]), if the page should have been there.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum ReadFault {
