@@ -135,6 +135,9 @@ fn write_again(shared: &Shared, pages: Vec<Again>) -> Result<()> {
         }
     };
     shared.endurance.settle_batch(&mut charge, written.len());
+    if committed.is_err() && shared.tier.is_write_quarantined() {
+        shared.write_state.lose(written.iter().map(|(_, slot, _)| *slot));
+    }
     committed?;
     publish(shared, written);
     Ok(())
@@ -171,11 +174,12 @@ fn copy(
         Ok(None) | Err(SsdError::Device(DeviceError::Full { .. })) => return Ok(None),
         Err(failed) => return Err(failed),
     };
-    let generation = match (in_memory, read) {
-        (Some(page), _) => batch.write(slot, &facts, page)?,
-        (None, Some(memory)) => batch.write(slot, &facts, memory)?,
+    let begun = match (in_memory, read) {
+        (Some(page), _) => batch.write(slot, &facts, page),
+        (None, Some(memory)) => batch.write(slot, &facts, memory),
         (None, None) => return Ok(None),
     };
+    let generation = begun.inspect_err(|_| shared.write_state.lose([slot]))?;
     Ok(Some((slot, generation)))
 }
 

@@ -1,0 +1,146 @@
+//! What is out of use after an error, and how an operator puts it in use again.
+//!
+//! *Writes*: after a write, a barrier or a directory commit failed, the SSD takes no more of them. Nothing of the failed batch was
+//! acknowledged or published, and its slots stay taken; so to lift it only lets new writes go to fresh slots. Before that the directory is opened
+//! anew, if it was that which failed, and the SSD must take two small writes. Slots that the directory can not know are dead then; others, which
+//! a failed commit may have named, stay taken until the next start. For the writer thread, which has nothing under way.
+//!
+//! *Slots*: the bytes of a page that was found damaged. Nothing is written there until they are released, or the server starts again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cairn_core::{Error, ErrorKind, Moment, Result, SlotId};
+use cairn_ssd::QuarantinedSlot;
+use parking_lot::Mutex;
+use tracing::{error, info, warn};
+
+use crate::endurance::COMMIT_BYTES;
+use crate::engine::{Engine, Shared};
+use crate::write_queue::Work;
+use crate::writer;
+
+/// Blocks that lifting the quarantine writes: both superblocks.
+const RELEASE_BLOCKS: u64 = 2;
+
+/// Why the SSD takes no writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteFault {
+    /// What failed, with every cause.
+    pub cause: String,
+    /// When.
+    pub at: Moment,
+}
+
+/// What is out of use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quarantine {
+    /// Why the SSD takes no writes; `None` if it does.
+    pub writes: Option<WriteFault>,
+    /// Bytes in which nothing is written, because a page there was found damaged.
+    pub slots: Vec<QuarantinedSlot>,
+}
+
+/// Whether a write, a barrier or a directory commit failed.
+#[derive(Debug, Default)]
+pub(crate) struct WriteState {
+    failed: AtomicBool,
+    first: Mutex<Option<WriteFault>>,
+    /// Slots of pages whose write or barrier failed, which the directory was not told of.
+    lost: Mutex<Vec<SlotId>>,
+}
+
+impl WriteState {
+    /// Keeps slots of pages that were not written for certain, and that the directory was not told of.
+    pub(crate) fn lose(&self, slots: impl IntoIterator<Item = SlotId>) {
+        self.lost.lock().extend(slots);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn fail(&self, cause: String, at: Moment) {
+        self.first.lock().get_or_insert(WriteFault { cause, at });
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Writes are taken again; the slots that were lost.
+    fn release(&self) -> Vec<SlotId> {
+        self.failed.store(false, Ordering::Release);
+        self.first.lock().take();
+        std::mem::take(&mut *self.lost.lock())
+    }
+}
+
+impl Shared {
+    /// Whether the SSD takes no more writes.
+    pub(crate) fn is_write_quarantined(&self) -> bool {
+        self.tier.is_write_quarantined() || self.write_state.has_failed()
+    }
+
+    /// A write, a barrier or a commit failed: it is not repeated, and nothing more is written.
+    pub(crate) fn quarantine_writes(&self, failed: &Error) {
+        error!(
+            cause = failed.chain(),
+            "the SSD takes no more writes until the next start, or `kvctl quarantine release`"
+        );
+        self.write_state.fail(failed.chain(), self.clock.now());
+        self.metrics.ssd_write_quarantined.set(1);
+    }
+}
+
+impl Engine {
+    /// What is out of use. Does not block.
+    pub fn quarantine(&self) -> Quarantine {
+        let shared = &self.shared;
+        let first = shared.write_state.first.lock().clone();
+        // The tier knows of a failed write a moment before the writer says what it was.
+        let unsaid = || WriteFault { cause: "a write failed a moment ago".to_owned(), at: shared.clock.now() };
+        let writes = shared.is_write_quarantined().then(|| first.unwrap_or_else(unsaid));
+        Quarantine { writes, slots: shared.tier.quarantined() }
+    }
+
+    /// Puts all slots in quarantine back in use, each with the next filling of its region; how many. Does not block.
+    pub fn release_slots(&self) -> u64 {
+        let released = self.shared.tier.release();
+        if released > 0 {
+            info!(slots = released, "slots of damaged pages are in use again");
+        }
+        released
+    }
+
+    /// Takes writes again after one failed. Does nothing if none did.
+    ///
+    /// # Errors
+    /// `Unavailable` if the SSD or the directory still fail, or the writer has ended: nothing is written then, as before.
+    pub async fn release_writes(&self) -> Result<()> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        self.shared.queue.push(Work::Release(answer));
+        let ended = || Error::new(ErrorKind::Unavailable, "the writer has ended: start the server again");
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+/// For the writer thread, between two works.
+pub(crate) fn release_writes(shared: &Shared) -> Result<()> {
+    if !shared.is_write_quarantined() {
+        return Ok(());
+    }
+    let released = try_release(shared);
+    match &released {
+        Ok(()) => warn!("the SSD takes writes again: an operator has lifted the quarantine"),
+        Err(failed) => shared.quarantine_writes(failed),
+    }
+    released
+}
+
+fn try_release(shared: &Shared) -> Result<()> {
+    let refused = |what: &str, cause: Error| Error::new(ErrorKind::Unavailable, what).caused_by(cause);
+    let directory = shared.directory.release().map_err(Error::from);
+    directory.map_err(|e| refused("the directory can not be opened again; look at the disk, then restart", e))?;
+    let device = || Ok(shared.tier.release_writes()?);
+    let written = writer::charged(shared, RELEASE_BLOCKS, COMMIT_BYTES, device);
+    written.map_err(|e| refused("the disk still refuses writes; look at it, then try again or restart", e))?;
+    shared.write_state.release().into_iter().for_each(|slot| shared.tier.free(slot));
+    Ok(())
+}
