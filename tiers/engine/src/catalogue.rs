@@ -301,6 +301,11 @@ impl Catalogue {
         Some(Reclaimed { left, stale, again })
     }
 
+    /// The page `key` as it is on the SSD, if it is there.
+    pub(crate) fn again_of(&self, namespace: NamespaceNo, key: &PageKey, tier: &SsdTier) -> Option<Again> {
+        self.index.find(namespace, key).and_then(|id| self.again(id, tier))
+    }
+
     fn again(&self, id: PageId, tier: &SsdTier) -> Option<Again> {
         let entry = self.index.get(id)?;
         let ToVerify { expected, pin, .. } = self.to_verify(id, tier)?;

@@ -2,22 +2,25 @@
 //!
 //! *Writes*: after a write, a barrier or a directory commit failed, the SSD takes no more of them. Nothing of the failed batch was
 //! acknowledged or published, and its slots stay taken; so to lift it only lets new writes go to fresh slots. Before that the directory is opened
-//! anew, if it was that which failed, and the SSD must take two small writes. Slots that the directory can not know are dead then; others, which
-//! a failed commit may have named, stay taken until the next start. For the writer thread, which has nothing under way.
+//! anew, if it was that which failed; the SSD must take two small writes; and of every page whose slot was lost to a failure the directory is
+//! told what the catalogue says, whatever the failed commit has done. Then these slots are dead, as others that were freed. For the writer thread,
+//! which has nothing under way.
 //!
 //! *Slots*: the bytes of a page that was found damaged. Nothing is written there until they are released, or the server starts again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cairn_core::{Error, ErrorKind, Moment, Result, SlotId};
+use cairn_core::{Error, ErrorKind, Moment, Result};
+use cairn_directory::Change;
 use cairn_ssd::QuarantinedSlot;
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
 
 use crate::endurance::COMMIT_BYTES;
 use crate::engine::{Engine, Shared};
+use crate::values::Left;
 use crate::write_queue::Work;
-use crate::writer;
+use crate::writer::{self, BATCH_PAGES_MAX};
 
 /// Blocks that lifting the quarantine writes: both superblocks.
 const RELEASE_BLOCKS: u64 = 2;
@@ -45,14 +48,14 @@ pub struct Quarantine {
 pub(crate) struct WriteState {
     failed: AtomicBool,
     first: Mutex<Option<WriteFault>>,
-    /// Slots of pages whose write or barrier failed, which the directory was not told of.
-    lost: Mutex<Vec<SlotId>>,
+    /// Slots that nobody is to find a page in, and that the directory may name: their write, barrier, commit or removal failed.
+    lost: Mutex<Vec<Left>>,
 }
 
 impl WriteState {
-    /// Keeps slots of pages that were not written for certain, and that the directory was not told of.
-    pub(crate) fn lose(&self, slots: impl IntoIterator<Item = SlotId>) {
-        self.lost.lock().extend(slots);
+    /// Keeps slots that nobody is to find a page in, and that the directory may name.
+    pub(crate) fn lose(&self, lost: impl IntoIterator<Item = Left>) {
+        self.lost.lock().extend(lost);
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -64,11 +67,9 @@ impl WriteState {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Writes are taken again; the slots that were lost.
-    fn release(&self) -> Vec<SlotId> {
+    fn release(&self) {
         self.failed.store(false, Ordering::Release);
         self.first.lock().take();
-        std::mem::take(&mut *self.lost.lock())
     }
 }
 
@@ -139,8 +140,30 @@ fn try_release(shared: &Shared) -> Result<()> {
     let directory = shared.directory.release().map_err(Error::from);
     directory.map_err(|e| refused("the directory can not be opened again; look at the disk, then restart", e))?;
     let device = || Ok(shared.tier.release_writes()?);
-    let written = writer::charged(shared, RELEASE_BLOCKS, COMMIT_BYTES, device);
+    let written = writer::charged(shared, RELEASE_BLOCKS, 0, device).and_then(|()| free_lost(shared));
     written.map_err(|e| refused("the disk still refuses writes; look at it, then try again or restart", e))?;
-    shared.write_state.release().into_iter().for_each(|slot| shared.tier.free(slot));
+    shared.write_state.release();
     Ok(())
+}
+
+/// Makes the directory say what the catalogue says of the pages whose slots were lost, then frees these.
+fn free_lost(shared: &Shared) -> Result<()> {
+    let lost = shared.write_state.lost.lock().clone();
+    for some in lost.chunks(BATCH_PAGES_MAX) {
+        let changes: Vec<Change> = some.iter().map(|left| as_it_is(shared, left)).collect();
+        writer::charged(shared, 0, some.len() as u64 * COMMIT_BYTES, || Ok(shared.directory.commit(&changes)?))?;
+        some.iter().for_each(|left| shared.tier.free(left.slot));
+        shared.write_state.lost.lock().drain(..some.len());
+    }
+    Ok(())
+}
+
+/// What the directory must say of a page.
+fn as_it_is(shared: &Shared, Left { namespace, key, .. }: &Left) -> Change {
+    let found =
+        shared.namespaces.number(namespace).and_then(|no| shared.catalogue.lock().again_of(no, key, &shared.tier));
+    match found {
+        Some(again) => writer::record_as_it_is(&again),
+        None => Change::Remove { namespace: *namespace, key: *key },
+    }
 }

@@ -11,7 +11,7 @@
 use cairn_core::metrics::{Damage, Skipped};
 use cairn_core::{Checksum, Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
 use cairn_directory::{Change, NamespaceNo, Record};
-use cairn_ssd::{DeviceError, PageFacts, SsdError, WriteBatch};
+use cairn_ssd::{DeviceError, Expected, PageFacts, SsdError, WriteBatch};
 use tracing::warn;
 
 use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
@@ -19,7 +19,7 @@ use crate::engine::Shared;
 use crate::quarantine::release_writes;
 use crate::reclaim::make_room;
 use crate::scrub;
-use crate::values::{Coming, Left, PageName, Wants};
+use crate::values::{Again, Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
 
 /// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
@@ -116,9 +116,9 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
     match committed {
         Ok(()) => publish(shared, written),
         Err(failed) => {
-            if shared.tier.is_write_quarantined() {
-                shared.write_state.lose(written.iter().map(|page| page.slot));
-            }
+            let left =
+                |Written { job, slot, .. }: &Written| Left { namespace: job.namespace, key: job.name.key, slot: *slot };
+            shared.write_state.lose(written.iter().map(left));
             shared.quarantine_writes(&failed);
             for Written { job, .. } in written {
                 skip(shared, job, Skipped::WriteFailed);
@@ -158,7 +158,7 @@ fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> R
         Ok(generation) => Ok((slot, generation)),
         Err(failed) => {
             // What the slot holds now is unknown: nothing is written there.
-            shared.write_state.lose([slot]);
+            shared.write_state.lose([Left { namespace: job.namespace, key: job.name.key, slot }]);
             shared.quarantine_writes(&failed.into());
             Err(Skipped::WriteFailed)
         }
@@ -176,6 +176,12 @@ fn commit(shared: &Shared, batch: WriteBatch<'_>, written: &[Written]) -> Result
         .collect();
     shared.directory.commit(&changes)?;
     Ok(())
+}
+
+/// What the directory is told of a page that is where it was.
+pub(crate) fn record_as_it_is(Again { name, expected, pin, .. }: &Again) -> Change {
+    let Expected { namespace, generation, payload_bytes, checksum, .. } = *expected;
+    record(namespace, name, (pin.slot(), generation), payload_bytes, checksum)
 }
 
 /// What the directory is told of a page in its slot.
@@ -219,6 +225,7 @@ pub(crate) fn retire(shared: &Shared, left: Left, damage: Option<Damage>) {
         && let Err(failed) = shared.directory.commit(&[Change::Remove { namespace: left.namespace, key: left.key }])
     {
         // The directory may name the slot still: it stays taken.
+        shared.write_state.lose([left]);
         shared.quarantine_writes(&failed.into());
         return;
     }
@@ -253,6 +260,7 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
         ));
     }
     if let Err(failed) = forget_and_wipe(shared, id, &left) {
+        shared.write_state.lose(left);
         shared.quarantine_writes(&failed);
         return Err(failed);
     }
