@@ -14,7 +14,9 @@ pub enum SsdError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// An earlier write or barrier failed.
-    #[error("the ssd takes no writes since a write or a barrier failed; look at the disk, then restart")]
+    #[error(
+        "the ssd takes no writes since a write or a barrier failed; look at the disk, then restart or lift the quarantine"
+    )]
     WriteQuarantined,
     /// The device is all new: format it.
     #[error("the ssd file is not formatted")]
