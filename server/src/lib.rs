@@ -13,6 +13,7 @@ mod door;
 mod doorway;
 mod http;
 pub mod log;
+pub mod offline;
 mod outlet;
 mod process;
 mod server;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cairn_server::config::{Flags, Settings, doc, load};
 use cairn_server::data_folder::FolderError;
-use cairn_server::{Closed, Running, Server, StartError, StorageError, log};
+use cairn_server::{Closed, Running, Server, StartError, StorageError, log, offline};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -21,6 +21,9 @@ const EXIT_CUT_SHORT: u8 = 5;
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
+    if let Some(command) = &flags.offline {
+        return ExitCode::from(offline::run(command));
+    }
     if flags.print_config_doc {
         print!("{}", doc::config_doc());
         return ExitCode::SUCCESS;

@@ -105,6 +105,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         read_queue: count(ssd.read_queue),
         write_policy: ssd.write,
         endurance: settings.endurance_plan(),
+        scrub: settings.scrub_plan(),
         write_behind_bytes: ssd.write_behind_bytes.0,
         write_behind_time: ssd.write_behind_time.0,
         load_window_bytes: ssd.load_window_bytes.0,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use cairn_core::{NamespaceId, PageKey};
 use cairn_directory::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -311,11 +311,15 @@ struct State {
     directory: DirectoryState,
     /// No part of the history, because the time is in it: a crash loses it, as if there had never been one.
     ledger: Option<Ledger>,
+    /// Likewise.
+    scrub: Option<ScrubMark>,
     points: Vec<Point>,
     plan: Plan,
     hold: bool,
     held: bool,
     directory_failed: bool,
+    /// For want of space.
+    directory_full: bool,
 }
 
 impl fmt::Debug for Recorder {
@@ -336,11 +340,13 @@ impl Recorder {
             seen: world.seen(),
             directory: world.directory.clone(),
             ledger: None,
+            scrub: None,
             points: Vec::new(),
             plan,
             hold: false,
             held: false,
             directory_failed: false,
+            directory_full: false,
         };
         Arc::new(Self { start: world, state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -449,14 +455,20 @@ impl Recorder {
 
     fn begin_change(&self) -> Result<MutexGuard<'_, State>, DirectoryError> {
         let (mut state, verdict) = self.begin(Step::Commit);
-        if state.directory_failed {
-            return Err(DirectoryError::Quarantined);
-        }
-        if verdict != Verdict::Good {
+        if verdict != Verdict::Good && !state.directory_failed {
             state.directory_failed = true;
-            return Err(DirectoryError::Io { action: "write a batch", source: cause(verdict) });
+            state.directory_full = verdict == Verdict::Full;
+            let (action, source) = ("write a batch", cause(verdict));
+            return Err(match verdict {
+                Verdict::Full => DirectoryError::Full { action, source },
+                _ => DirectoryError::Io { action, source },
+            });
         }
-        Ok(state)
+        match (state.directory_failed, state.directory_full) {
+            (false, _) => Ok(state),
+            (true, false) => Err(DirectoryError::Quarantined),
+            (true, true) => Err(DirectoryError::Full { action: "write a batch", source: cause(Verdict::Full) }),
+        }
     }
 }
 
@@ -572,6 +584,20 @@ impl Directory for RecordedDirectory {
 
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
         self.0.begin_change()?.ledger = Some(*ledger);
+        Ok(())
+    }
+
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        Ok(self.0.state.lock().scrub)
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.0.begin_change()?.scrub = Some(*mark);
+        Ok(())
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        self.0.state.lock().directory_failed = false;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use cairn_core::{
     PageKey, SlotId, StateKind, TenantId,
 };
 
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 
 pub use crate::directory::Family;
 use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
@@ -50,6 +50,7 @@ macro_rules! conformance_tests {
             a_corrupt_namespace_record_costs_that_namespace_and_is_counted,
             the_device_is_remembered_and_a_corrupt_one_is_damage,
             the_ledger_is_remembered_and_a_corrupt_one_is_damage,
+            the_mark_of_the_scrub_is_remembered_and_a_corrupt_one_is_damage,
             a_closed_directory_answers_closed_and_nothing_else,
             commits_from_many_threads_are_all_there,
         }
@@ -332,6 +333,26 @@ pub fn the_ledger_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
     assert!(directory.device().unwrap().is_some(), "one damaged record costs only itself");
 }
 
+/// The scrub.
+pub fn the_mark_of_the_scrub_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
+    let directory = rig.open();
+    assert_eq!(directory.scrub().unwrap(), None);
+    let first = ScrubMark { running_ms: 5, began_ms: 3, before_ms: 1, region: 7, asked: true, passes: u64::MAX };
+    let second = ScrubMark { asked: false, region: u32::MAX, ..first };
+    for mark in [first, second] {
+        directory.save_scrub(&mark).unwrap();
+        assert_eq!(directory.scrub().unwrap(), Some(mark));
+    }
+    drop(directory);
+    let directory = rig.open();
+    assert_eq!(directory.scrub().unwrap(), Some(second));
+    let mut value = directory.stored(Family::Meta, b"scrub").unwrap();
+    value[9] ^= 0x10;
+    assert!(directory.store(Family::Meta, b"scrub", Some(&value)));
+    let refused = directory.scrub();
+    assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
+}
+
 /// After the end.
 pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
     let directory = rig.open();
@@ -346,6 +367,9 @@ pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
         directory.set_device(device(1)).unwrap_err(),
         directory.ledger().unwrap_err(),
         directory.save_ledger(&Ledger::default()).unwrap_err(),
+        directory.scrub().unwrap_err(),
+        directory.save_scrub(&ScrubMark::default()).unwrap_err(),
+        directory.release().unwrap_err(),
     ];
     assert!(refusals.iter().all(|refusal| matches!(refusal, DirectoryError::Closed)), "{refusals:?}");
     assert_eq!(records_of(&rig.open()), []);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cairn_core::{NamespaceId, PageKey};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 
 use crate::record::{self, StoredKey};
 use crate::{DeviceRecord, DirectoryError, NamespaceRecord, Record, RecordFault};
@@ -38,8 +38,8 @@ pub struct ScanReport {
 
 /// Keeps the records of what is on the SSD. Every call blocks; none may be made from async code. A value is shared by threads.
 ///
-/// After a write has failed, all further writes are refused ([`DirectoryError::Quarantined`]) until the directory has been opened
-/// again: what the storage holds is not known before that.
+/// After a write has failed, all further writes are refused ([`DirectoryError::Quarantined`], or [`DirectoryError::Full`] if it failed for
+/// want of space) until the directory has been opened again: what the storage holds is not known before that.
 pub trait Directory: Send + Sync + fmt::Debug {
     /// Makes `changes` in their order: all of them or, if it fails or the process dies, none. Durable when it returns.
     ///
@@ -89,6 +89,25 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `Io`, `Quarantined`, `Closed`.
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError>;
 
+    /// Where the scrub of the device was; `None` if that was never remembered.
+    ///
+    /// # Errors
+    /// `Damaged`, `Io`, `Closed`.
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError>;
+
+    /// Remembers where the scrub is. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Io`, `Quarantined`, `Closed`.
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError>;
+
+    /// Takes writes again after one failed: opens the storage anew, so that what it holds is known. What the failed write was to change has
+    /// changed, or not. Does nothing if none failed.
+    ///
+    /// # Errors
+    /// `Full`, after which it can be tried again; `Damaged`, `Io`, `Closed`, and it is closed then.
+    fn release(&self) -> Result<(), DirectoryError>;
+
     /// Writes out what is buffered, so that the next start is fast, and lets go of the storage. Every later call answers `Closed`; a
     /// second `close` does nothing. Not needed for durability.
     ///
@@ -105,7 +124,7 @@ pub enum Family {
     Entries,
     /// Namespace records.
     Namespaces,
-    /// The device and its ledger.
+    /// The device, its ledger, and where its scrub was.
     Meta,
 }
 

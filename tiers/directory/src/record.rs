@@ -61,13 +61,28 @@
 //! | 32 | 24 x 8 | bytes written by hour of running, hour h at h % 24 |
 //! | 224 | 8 | checksum of the record |
 //!
+//! Key `scrub`, value 56 bytes: where the scrub was. Times are of running, in milliseconds. Without it a new pass begins.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 1 | 1 if all of the pass is due at once, else 0 |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | first region that the pass has not read to its end |
+//! | 8 | 8 | time that servers have run with it |
+//! | 16 | 8 | when the pass under way began |
+//! | 24 | 8 | when the pass before it began |
+//! | 32 | 8 | passes completed |
+//! | 40 | 8 | zero |
+//! | 48 | 8 | checksum of the record |
+//!
 //! On disk the families are column families of a RocksDB in the subfolder `rocksdb` (the family `default` is empty). In it lies the file
 //! `FORMAT`, the text `cairn directory 1` and a line feed: the version of all the above but the records' own. Beside it lies `LOCK`, an
 //! empty file that the process using the folder holds an exclusive `flock` on. `rocksdb.new` is a database in the making, `rocksdb.damaged`
 //! one that was set aside.
 
 use cairn_core::{Checksum, DeviceId, Generation, Identity, NamespaceId, PageKey, SlotId, TenantId};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use thiserror::Error as ThisError;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -76,11 +91,14 @@ const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 80;
 const DEVICE_BYTES: usize = 40;
 const LEDGER_BYTES: usize = 232;
+const SCRUB_BYTES: usize = 56;
 
 /// The stored key of the device record.
 pub(crate) const DEVICE_KEY: &[u8] = b"device";
 /// The stored key of the ledger.
 pub(crate) const LEDGER_KEY: &[u8] = b"ledger";
+/// The stored key of the scrub's mark.
+pub(crate) const SCRUB_KEY: &[u8] = b"scrub";
 /// The stored key of a page record: namespace and page key.
 pub(crate) type StoredKey = [u8; 64];
 
@@ -281,6 +299,28 @@ pub(crate) fn decode_ledger(value: &[u8]) -> Result<Ledger, RecordFault> {
         *bytes = u64::from_le_bytes(value.take()?);
     }
     Ok(ledger)
+}
+
+pub(crate) fn encode_scrub(mark: &ScrubMark) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SCRUB_BYTES);
+    out.extend([VERSION, u8::from(mark.asked), 0, 0]);
+    out.extend(mark.region.to_le_bytes());
+    for field in [mark.running_ms, mark.began_ms, mark.before_ms, mark.passes, 0] {
+        out.extend(field.to_le_bytes());
+    }
+    sealed(SCRUB_KEY, out)
+}
+
+pub(crate) fn decode_scrub(value: &[u8]) -> Result<ScrubMark, RecordFault> {
+    let mut value = Reader(unsealed(SCRUB_KEY, value)?);
+    if value.0.len() != SCRUB_BYTES - CHECKSUM_BYTES {
+        return Err(RecordFault::Length);
+    }
+    let [_version, asked, ..] = value.take::<4>()?;
+    let region = u32::from_le_bytes(value.take()?);
+    let mut field = || value.take().map(u64::from_le_bytes);
+    let (running_ms, began_ms, before_ms, passes) = (field()?, field()?, field()?, field()?);
+    Ok(ScrubMark { running_ms, began_ms, before_ms, region, asked: asked != 0, passes })
 }
 
 /// Ends a value with the checksum over `stored_key` and itself.

@@ -10,6 +10,7 @@
 //! 3. A page is on the SSD only if the page before it is, unless damage took that one.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 
 use cairn_core::{Checksum, Generation, PageKey, SlotId, Tier};
 use cairn_directory::{Entry, Index, NamespaceNo};
@@ -20,7 +21,7 @@ use cairn_ssd::{Expected, SsdTier};
 use crate::emptying::{Emptying, Limits};
 use crate::leaving::{Leavers, Leaving, slot_in};
 use crate::residents::Residents;
-use crate::values::{Again, Coming, Left, OutOfOrder, PageName, Published, Reclaimed, Shape, Wants};
+use crate::values::{Again, Coming, Left, OutOfOrder, PageName, Published, Reclaimed, Shape, ToVerify, Wants};
 
 /// The state of all entries.
 #[derive(Debug)]
@@ -306,11 +307,22 @@ impl Catalogue {
         Some(Reclaimed { left, stale, again })
     }
 
+    /// The page `key` as it is on the SSD, if it is there.
+    pub(crate) fn again_of(&self, namespace: NamespaceNo, key: &PageKey, tier: &SsdTier) -> Option<Again> {
+        self.index.find(namespace, key).and_then(|id| self.again(id, tier))
+    }
+
     fn again(&self, id: PageId, tier: &SsdTier) -> Option<Again> {
         let entry = self.index.get(id)?;
-        let (slot, shape) = (entry.ssd?, self.shape(entry.namespace)?);
+        let ToVerify { expected, pin, .. } = self.to_verify(id, tier)?;
         let parent = entry.parent.and_then(|parent| self.index.get(parent)).map(|parent| parent.key);
         let name = PageName { namespace: entry.namespace, key: entry.key, parent, position: entry.position };
+        Some(Again { name, expected, pin, dram: entry.dram.clone() })
+    }
+
+    fn to_verify(&self, id: PageId, tier: &SsdTier) -> Option<ToVerify> {
+        let entry = self.index.get(id)?;
+        let (slot, shape) = (entry.ssd?, self.shape(entry.namespace)?);
         let expected = Expected {
             namespace: shape.id,
             key: entry.key,
@@ -318,7 +330,31 @@ impl Catalogue {
             checksum: entry.checksum,
             payload_bytes: shape.page_bytes,
         };
-        Some(Again { name, expected, pin: tier.pin(slot), dram: entry.dram.clone() })
+        Some(ToVerify { namespace: entry.namespace, expected, pin: tier.pin(slot) })
+    }
+
+    /// The first page in these slots of a region, of one namespace or any.
+    pub(crate) fn next_to_verify(
+        &self,
+        region: u32,
+        slots: RangeInclusive<u32>,
+        only: Option<NamespaceNo>,
+        tier: &SsdTier,
+    ) -> Option<ToVerify> {
+        let (mut first, last) = slots.into_inner();
+        loop {
+            let (slot, id) = self.ssd.residents.next_in(region, first..=last)?;
+            let is_asked = |entry: &Entry<SealedPage>| only.is_none_or(|only| entry.namespace == only);
+            if self.index.get(id).is_some_and(is_asked) {
+                return self.to_verify(id, tier);
+            }
+            first = slot.checked_add(1)?;
+        }
+    }
+
+    /// The first slot of a region from `first` on that holds a page.
+    pub(crate) fn next_slot(&self, region: u32, first: u32) -> Option<u32> {
+        self.ssd.residents.next_in(region, first..=u32::MAX).map(|(slot, _)| slot)
     }
 
     /// Makes the new place of a page visible that was written again; the slot that it had before. `None` if the page has left meanwhile.

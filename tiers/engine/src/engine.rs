@@ -1,7 +1,6 @@
 //! The engine: what it is made of, how it opens and closes, and the calls that are short.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,7 +20,9 @@ use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
+use crate::quarantine::WriteState;
 use crate::recovery::{OpenMode, Recovery, recover};
+use crate::scrub::{self, Scrub};
 use crate::settings::{Components, EngineSettings};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
@@ -33,6 +34,7 @@ use crate::writer;
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    scrub: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How an engine was closed.
@@ -65,11 +67,11 @@ pub(crate) struct Shared {
     pub(crate) catalogue: Mutex<Catalogue>,
     pub(crate) queue: WriteQueue,
     pub(crate) endurance: Arc<Endurance>,
-    /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
-    pub(crate) writes_failed: AtomicBool,
+    pub(crate) write_state: WriteState,
     pub(crate) recovery: Mutex<Recovery>,
     /// Notified when a rebuild has ended.
     pub(crate) rebuilt: Condvar,
+    pub(crate) scrub: Scrub,
     pub(crate) loads: Loads,
     pub(crate) read_pace: ReadPace,
 }
@@ -118,6 +120,8 @@ impl Engine {
             Arc::clone(&clock),
             Arc::clone(&metrics),
         )?;
+        let (mode, unclean) = (recovery.mode, !recovery.clean && recovery.mode != OpenMode::Fresh);
+        let scrub = Scrub::open(settings.scrub, settings.read_queue, &*directory, &tier, mode, unclean, clock.now())?;
         let shared = Arc::new(Shared {
             settings,
             page_bytes_max,
@@ -133,9 +137,10 @@ impl Engine {
             catalogue: Mutex::new(catalogue),
             queue,
             endurance,
-            writes_failed: AtomicBool::new(false),
+            write_state: WriteState::default(),
             recovery: Mutex::new(recovery),
             rebuilt: Condvar::new(),
+            scrub,
             loads: Loads::default(),
             read_pace: ReadPace::default(),
         });
@@ -146,7 +151,10 @@ impl Engine {
                 .spawn(move || writer::run(&shared))
                 .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
         };
-        Ok(Arc::new(Self { shared, writer: Mutex::new(Some(writer)) }))
+        // Dropped, it ends the writer too.
+        let engine = Arc::new(Self { shared, writer: Mutex::new(Some(writer)), scrub: Mutex::default() });
+        *engine.scrub.lock() = Some(scrub::start(&engine.shared)?);
+        Ok(engine)
     }
 
     /// Opens the namespace of `identity` for the caller's tenant. Idempotent; a new one is durable when the call returns, so that the
@@ -218,11 +226,13 @@ impl Engine {
     /// closed.
     pub async fn close(&self, grace: Duration) -> Closed {
         let Some(writer) = self.writer.lock().take() else { return Closed::Orderly };
+        let scrub = self.scrub.lock().take();
+        self.shared.scrub.stop();
         self.shared.queue.stop(false);
         let shared = Arc::clone(&self.shared);
         let closing = tokio::task::spawn_blocking(move || {
-            // A panic of the writer has been reported by its thread.
-            let _ = writer.join();
+            // A panic of either has been reported by its thread.
+            let _ = (scrub.map(JoinHandle::join), writer.join());
             shared.end()
         });
         match tokio::time::timeout(grace, closing).await {
@@ -260,10 +270,11 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.shared.scrub.stop();
         self.shared.queue.stop(true);
-        if let Some(writer) = self.writer.get_mut().take() {
-            // A panic of the writer has been reported by its thread.
-            let _ = writer.join();
+        for thread in [self.scrub.get_mut().take(), self.writer.get_mut().take()].into_iter().flatten() {
+            // A panic has been reported by its thread.
+            let _ = thread.join();
         }
     }
 }
@@ -271,7 +282,7 @@ impl Drop for Engine {
 impl Shared {
     /// Ends the run of the device, when nothing is under way any more. It is marked clean only if all was well in it.
     fn end(&self) -> Result<()> {
-        let remembered = self.endurance.close(&*self.directory);
+        let remembered = scrub::close(self).and(self.endurance.close(&*self.directory));
         self.directory.close()?;
         remembered?;
         if self.was_well() { Ok(self.tier.end_run()?) } else { Ok(()) }
@@ -280,15 +291,11 @@ impl Shared {
     /// Whether no error was met since the engine was opened.
     fn was_well(&self) -> bool {
         let damaged: u64 = self.metrics.ssd_damaged.iter().map(|(_, pages)| pages.get()).sum();
-        !self.is_write_quarantined()
+        !self.write_state.was_failed()
+            && !self.is_write_quarantined()
             && self.recovery.lock().mode != OpenMode::Rebuilding
             && self.metrics.ssd_read_failed.get() == 0
             && damaged == 0
-    }
-
-    /// Whether the SSD takes no more writes.
-    pub(crate) fn is_write_quarantined(&self) -> bool {
-        self.tier.is_write_quarantined() || self.writes_failed.load(Ordering::Acquire)
     }
 
     pub(crate) fn check_chain(&self, chain: &[PageKey]) -> Result<()> {
@@ -310,7 +317,14 @@ impl Shared {
     }
 
     /// Takes a page off the SSD that could not be had from there, so that the next one who asks is told so at once, and a put can mend it.
-    pub(crate) fn drop_lost_on_ssd(&self, no: NamespaceNo, key: &PageKey, generation: Generation, fault: &ReadFault) {
+    /// False if it had left already: then its bytes are no damage.
+    pub(crate) fn drop_lost_on_ssd(
+        &self,
+        no: NamespaceNo,
+        key: &PageKey,
+        generation: Generation,
+        fault: &ReadFault,
+    ) -> bool {
         let is_damaged = matches!(fault, ReadFault::Damaged(_));
         let left = {
             let mut catalogue = self.catalogue.lock();
@@ -321,12 +335,16 @@ impl Shared {
             left
         };
         // A page that was cleared while it was being read is no news.
-        let Some(left) = left else { return };
+        if left.is_some() || !is_damaged {
+            self.tier.note(fault);
+        }
+        let Some(left) = left else { return false };
         if let ReadFault::Damaged(damage) = fault {
             warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
             self.queue.push(Work::Retire(left, *damage));
         } else {
             warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
         }
+        true
     }
 }

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::endurance::{COMMIT_BYTES, RECORD_BYTES};
 use crate::engine::Shared;
 use crate::recovery::{COMMIT_RECORDS, OpenMode, forget_all, take_over};
-use crate::writer::{BATCH_PAGES_MAX, charged, quarantine};
+use crate::writer::{BATCH_PAGES_MAX, charged};
 
 /// Regions scanned between two looks at whether the engine is closing.
 const SCAN_REGIONS: u32 = 16;
@@ -40,7 +40,7 @@ pub(crate) fn run(shared: &Shared) {
         }
         // Closing: the next start begins anew.
         Ok(false) => {}
-        Err(failed) => quarantine(shared, &failed),
+        Err(failed) => shared.quarantine_writes(&failed),
     }
     shared.queue.open();
     let recovery = shared.recovery.lock();

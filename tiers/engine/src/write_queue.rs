@@ -43,6 +43,10 @@ pub(crate) enum Work {
     Retire(Left, Damage),
     /// Every page of a namespace must go. Answered with the number of pages, or with why it failed.
     Clear(NamespaceNo, NamespaceId, oneshot::Sender<cairn_core::Result<u64>>),
+    /// Where the scrub is must be remembered.
+    SaveScrub,
+    /// Writes are to be taken again after one failed. Answered when that is so, or with why it can not be.
+    Release(oneshot::Sender<cairn_core::Result<()>>),
     /// Nothing came for a while.
     Rest,
     Stop,

@@ -95,6 +95,12 @@ impl Disk {
         self.write_quarantined.load(Ordering::SeqCst)
     }
 
+    /// Takes writes again.
+    pub(crate) fn release(&self) {
+        self.write_quarantined.store(false, Ordering::SeqCst);
+        self.metrics.ssd_write_quarantined.set(0);
+    }
+
     pub(crate) fn quarantine(&self, error: DeviceError) -> SsdError {
         self.write_quarantined.store(true, Ordering::SeqCst);
         self.metrics.ssd_write_quarantined.set(1);

@@ -26,7 +26,7 @@
 //! | `slots` | which slots are taken, and who is reading them |
 //! | `tier` | the calls that join them |
 //! | `page_io`, `write_batch`, `start` | reads and batches of writes through a queue; which queue |
-//! | `scan` | all headers, for a rebuild |
+//! | `scan`, `inspect` | all headers, for a rebuild; all there is, for whoever looks at a device that nobody uses |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -36,6 +36,7 @@ mod device;
 mod disk;
 mod error;
 mod file;
+mod inspect;
 mod layout;
 mod line;
 mod page_io;
@@ -59,6 +60,7 @@ pub use block::PageMemory;
 pub use device::{Device, DeviceError};
 pub use error::{ReadFault, SsdError};
 pub use file::FileDevice;
+pub use inspect::{Held, RegionCounts, SuperblockState};
 pub use layout::slot_bytes;
 pub use page_io::{PageIo, ReadJob, ReadReply, Submitted, Withdrawn};
 pub use ring_queue::{RingQueue, RingTarget};

@@ -80,7 +80,6 @@ impl PageIo {
                 }
             }
             Err(fault) => {
-                self.tier.note(&fault);
                 tell.send(Err(fault)).ok();
                 Submitted::Queued(reply)
             }
@@ -225,7 +224,6 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
                 buffer.fill(0);
                 // Before the answer: whoever hears of the fault finds the frame free.
                 drop(into);
-                tier.note(&fault);
                 Err(fault)
             }
         };

@@ -124,10 +124,7 @@ struct State {
 impl Superblocks {
     /// Reads both copies, refuses what must not be touched, repairs a copy that is damaged or behind, and takes in a grown device.
     pub(crate) fn open(disk: &Disk) -> Result<Self, SsdError> {
-        let Found { newest, worse, both } = match choose(read_copies(disk)) {
-            Err(SsdError::Blank) if !is_blank_behind(disk)? => return Err(SsdError::SuperblocksDamaged),
-            found => found?,
-        };
+        let Found { newest, worse, both } = find(disk)?;
         let (device_bytes, formatted_bytes) = (disk.device.bytes(), newest.device_bytes);
         if device_bytes < formatted_bytes {
             return Err(SsdError::Smaller { device_bytes, formatted_bytes });
@@ -136,6 +133,13 @@ impl Superblocks {
         if !both || device_bytes > formatted_bytes {
             state.write(disk, Superblock { device_bytes, ..newest })?;
         }
+        Ok(Self { state: Mutex::new(state) })
+    }
+
+    /// Reads both copies and changes nothing. The device may be smaller than they say.
+    pub(crate) fn look(disk: &Disk) -> Result<Self, SsdError> {
+        let Found { newest, worse, .. } = find(disk)?;
+        let state = State { current: newest, worse, next_generation: newest.generation_limit };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -174,9 +178,7 @@ impl Superblocks {
     pub(crate) fn next_generation(&self, disk: &Disk) -> Result<Generation, SsdError> {
         let mut state = self.state.lock();
         if state.next_generation >= state.current.generation_limit {
-            let generation_limit = state.current.generation_limit + GENERATION_SPAN;
-            let raised = Superblock { generation_limit, ..state.current };
-            state.write(disk, raised)?;
+            state.raise_limit(disk)?;
         }
         let generation = state.next_generation;
         state.next_generation += 1;
@@ -184,20 +186,46 @@ impl Superblocks {
     }
 }
 
+impl Superblocks {
+    /// Leaves out the generations of this span that were not handed out: the next one is the first of a new span.
+    pub(crate) fn begin_span(&self, disk: &Disk) -> Result<(), SsdError> {
+        let mut state = self.state.lock();
+        let next = state.current.generation_limit;
+        state.raise_limit(disk)?;
+        state.next_generation = next;
+        Ok(())
+    }
+}
+
 impl State {
+    fn raise_limit(&mut self, disk: &Disk) -> Result<(), SsdError> {
+        let generation_limit = self.current.generation_limit + GENERATION_SPAN;
+        self.write(disk, Superblock { generation_limit, ..self.current })
+    }
+
     fn write(&mut self, disk: &Disk, change: Superblock) -> Result<(), SsdError> {
         let next = Superblock { sequence: self.current.sequence + 1, ..change };
         let block = next.encode();
         for copy in [self.worse, 1 - self.worse] {
             disk.write(SUPERBLOCKS_AT[copy], &[&block])?;
             disk.barrier()?;
+            // Should the other copy's write fail, that one is unknown, and is the one to begin with next time.
+            self.worse = 1 - copy;
         }
         self.current = next;
         Ok(())
     }
 }
 
-fn read_copies(disk: &Disk) -> [Half; 2] {
+fn find(disk: &Disk) -> Result<Found, SsdError> {
+    match choose(read_copies(disk)) {
+        Err(SsdError::Blank) if !is_blank_behind(disk)? => Err(SsdError::SuperblocksDamaged),
+        found => found,
+    }
+}
+
+/// What each of the two copies is.
+pub(crate) fn read_copies(disk: &Disk) -> [Half; 2] {
     SUPERBLOCKS_AT.map(|at| {
         let mut block = Block::empty();
         match disk.read(at, &mut [&mut block]) {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{
-    Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, Place,
-    SlotId,
+    Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, Moment, NamespaceId, PageHeader, PageKey,
+    Place, SlotId,
 };
 use parking_lot::Mutex;
 
@@ -127,6 +127,17 @@ impl SsdTier {
         Ok(Self::with(disk, superblocks))
     }
 
+    /// Opens a formatted device to look at it: repairs nothing, writes nothing. What it says is what [`SsdTier::open`] would go by. A device that
+    /// is smaller than it was is looked at as far as it reaches.
+    ///
+    /// # Errors
+    /// As [`SsdTier::open`].
+    pub fn open_to_look(components: SsdComponents) -> Result<Self, SsdError> {
+        let disk = Disk::new(components.device, components.clock, components.metrics);
+        let superblocks = Superblocks::look(&disk)?;
+        Ok(Self::with(disk, superblocks))
+    }
+
     fn with(disk: Disk, superblocks: Superblocks) -> Self {
         let current = superblocks.current();
         let layout = current.layout();
@@ -145,7 +156,7 @@ impl SsdTier {
         let slot_bytes = self.fitting(page_bytes)?;
         self.disk.writable()?;
         let mut cuts = self.cuts.lock();
-        let Some(Place { slot, opened }) = self.slots.take(slot_bytes) else { return Ok(None) };
+        let Some(Place { slot, opened }) = self.slots.take(slot_bytes, self.disk.clock.now()) else { return Ok(None) };
         if let Err(error) = self.cut_for(slot.region, slot_bytes, opened, &mut cuts[slot.region as usize]) {
             self.slots.free(slot);
             return Err(error);
@@ -293,7 +304,7 @@ impl SsdTier {
     /// returns: header against `expected`, payload against its checksum. On any fault `into` is zeroed.
     ///
     /// # Errors
-    /// [`ReadFault`], counted here in `ssd_damaged` or `ssd_read_failed`, and nowhere else.
+    /// [`ReadFault`].
     pub fn read(&self, pin: &ReadPin, expected: &Expected, into: &mut [u8]) -> Result<(), ReadFault> {
         let buffer_bytes = into.len() as u64;
         if buffer_bytes != expected.payload_bytes {
@@ -304,7 +315,6 @@ impl SsdTier {
         let read = place.and_then(|at| self.disk.read(at, &mut [&mut header, &mut *into]).map_err(read_fault));
         if let Err(fault) = read {
             into.fill(0);
-            self.note(&fault);
             return Err(fault);
         }
         self.judge(pin.slot(), expected, &header, into)
@@ -316,7 +326,7 @@ impl SsdTier {
         at.ok_or(ReadFault::Damaged(Damage::OtherPage))
     }
 
-    /// Verifies what came from the device; counts a fault, and wipes what came instead, which may be another tenant's.
+    /// Verifies what came from the device; wipes what came instead, which may be another tenant's.
     pub(crate) fn judge(
         &self,
         slot: SlotId,
@@ -325,15 +335,15 @@ impl SsdTier {
         payload: &mut [u8],
     ) -> Result<(), ReadFault> {
         let outcome = self.verify(slot, expected, header, payload);
-        if let Err(fault) = &outcome {
+        if outcome.is_err() {
             payload.fill(0);
-            self.note(fault);
         }
         outcome
     }
 
-    /// Counts a fault.
-    pub(crate) fn note(&self, fault: &ReadFault) {
+    /// Counts a fault in `ssd_damaged` or `ssd_read_failed`. For whoever has found that the page should have been there: one that was wiped or
+    /// freed while it was being read is no damage.
+    pub fn note(&self, fault: &ReadFault) {
         match fault {
             ReadFault::Damaged(damage) => self.disk.metrics.ssd_damaged.of(*damage).inc(),
             ReadFault::Device(_) => self.disk.metrics.ssd_read_failed.inc(),
@@ -342,13 +352,8 @@ impl SsdTier {
     }
 
     fn verify(&self, slot: SlotId, expected: &Expected, header: &Block, payload: &[u8]) -> Result<(), ReadFault> {
-        let header = PageHeader::decode(header.array(), &self.header_key, self.device, slot).map_err(|fault| {
-            ReadFault::Damaged(match fault {
-                HeaderFault::Absent => Damage::HeaderAbsent,
-                HeaderFault::Hash => Damage::HeaderHash,
-                _ => Damage::HeaderForeign,
-            })
-        })?;
+        let header = PageHeader::decode(header.array(), &self.header_key, self.device, slot)
+            .map_err(|fault| ReadFault::Damaged(header_damage(fault)))?;
         let PageHeader { namespace, key, generation, checksum, payload_bytes, .. } = header;
         if (Expected { namespace, key, generation, checksum, payload_bytes }) != *expected {
             return Err(ReadFault::Damaged(Damage::OtherPage));
@@ -463,6 +468,24 @@ impl SsdTier {
         self.slots.used_bytes()
     }
 
+    /// Calls `visit` for every region that has pages, or slots that are being written or out of use, with the moment at which it was begun to
+    /// be filled, if that was since the tier was opened. Does not block.
+    pub fn in_use(&self, visit: &mut dyn FnMut(u32, Option<Moment>)) {
+        self.slots.in_use(visit);
+    }
+
+    /// Takes writes again after one failed. Blocks on two small writes, each with a barrier, that show whether the device does. For who has
+    /// seen to it that no write is under way, and that nothing that was written since the last good barrier was acknowledged.
+    ///
+    /// # Errors
+    /// The device's: it takes no writes still.
+    pub fn release_writes(&self) -> Result<(), SsdError> {
+        self.disk.release();
+        // What was not acknowledged may be torn. A rebuild reads the last pages of each span of generations before it believes them, and
+        // these are the last of theirs now.
+        self.superblocks.begin_span(&self.disk)
+    }
+
     /// Whether the tier takes no writes because a write or a barrier failed.
     pub fn is_write_quarantined(&self) -> bool {
         self.disk.is_write_quarantined()
@@ -486,6 +509,15 @@ impl SsdTier {
     fn taken_at(&self, slot: SlotId, slot_bytes: u64) -> Option<u64> {
         let cut_bytes = self.slots.slot_bytes(slot.region)?;
         self.layout.slot_at(slot, slot_bytes).filter(|_| cut_bytes == slot_bytes)
+    }
+}
+
+/// What a header that is none says of its slot.
+pub(crate) fn header_damage(fault: HeaderFault) -> Damage {
+    match fault {
+        HeaderFault::Absent => Damage::HeaderAbsent,
+        HeaderFault::Hash => Damage::HeaderHash,
+        _ => Damage::HeaderForeign,
     }
 }
 

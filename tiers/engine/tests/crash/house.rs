@@ -11,7 +11,7 @@ use cairn_core::{
 };
 use cairn_directory::{Directory, Record};
 use cairn_engine::{Components, Engine, EngineSettings, GetOptions, Namespace, Put};
-use cairn_policy::WritePolicy;
+use cairn_policy::{ScrubPlan, WritePolicy};
 use cairn_pool::{HugePages, PoolSettings};
 use cairn_testkit::fault_device::SeededEntropy;
 use cairn_testkit::payload;
@@ -284,6 +284,7 @@ fn settings() -> EngineSettings {
         read_queue: 4,
         write_policy: WritePolicy::All,
         endurance: None,
+        scrub: ScrubPlan { period: None, bytes_per_second_max: 0 },
         write_behind_bytes: 1 << 20,
         write_behind_time: Duration::from_secs(600),
         load_window_bytes: 1 << 16,

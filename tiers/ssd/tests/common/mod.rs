@@ -88,7 +88,7 @@ impl Rig {
     }
 
     pub(crate) fn get(&self, page: &Written) -> Result<Vec<u8>, ReadFault> {
-        read(&self.tier, page)
+        read(&self.tier, page).inspect_err(|fault| self.tier.note(fault))
     }
 
     pub(crate) fn damaged(&self, damage: Damage) -> u64 {
