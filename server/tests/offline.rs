@@ -21,7 +21,7 @@ const SLOT_BYTES: u64 = PAGE_BYTES + 4096;
 async fn put(folder: TempDir, pages: usize) -> TempDir {
     let mut house = House::open_in(folder, &[]).await;
     let namespace = house.namespace(&identity(PAGE_BYTES)).await;
-    let tokens: Vec<u32> = (0..pages as u32 * PAGE_TOKENS).collect();
+    let tokens: Vec<u32> = (0..u32::try_from(pages).expect("few") * PAGE_TOKENS).collect();
     let keys = cairn_core::chain_from_tokens(&namespace, &tokens, PAGE_TOKENS, &[]).unwrap();
     let parts = all_parts(pages as u64, PAGE_BYTES);
     let done = totals(&house.put(begin(&namespace, &keys, v1::Durability::Ssd), parts).await.unwrap());

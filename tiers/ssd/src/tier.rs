@@ -81,6 +81,8 @@ pub struct SsdTier {
     slots: Arc<Slots>,
     /// What each region's header on the device says.
     cuts: Mutex<Vec<Cut>>,
+    /// Regions that were trimmed, and no good barrier has followed: what they held may be there after a crash.
+    trimmed: Mutex<Vec<u32>>,
 }
 
 impl SsdTier {
@@ -143,7 +145,16 @@ impl SsdTier {
         let layout = current.layout();
         let cuts = Mutex::new(region::read_all(&disk, &layout, current.device));
         let slots = Slots::new(&layout, Arc::clone(&disk.metrics));
-        Self { disk, superblocks, device: current.device, header_key: current.header_key, layout, slots, cuts }
+        Self {
+            disk,
+            superblocks,
+            device: current.device,
+            header_key: current.header_key,
+            layout,
+            slots,
+            cuts,
+            trimmed: Mutex::default(),
+        }
     }
 
     /// Takes a free slot for a page of `page_bytes`; `None` if there is none: something must be evicted. The slot is the caller's until it
@@ -199,6 +210,7 @@ impl SsdTier {
         let mut cuts = self.cuts.lock();
         let Some(region) = self.slots.take_emptied() else { return Ok(false) };
         let at = self.layout.region_at(region);
+        self.trimmed.lock().push(region);
         if self.disk.trim(at, self.layout.region_bytes)?
             && let Some(cut) = cuts.get_mut(region as usize)
         {
@@ -297,7 +309,10 @@ impl SsdTier {
     /// # Errors
     /// [`SsdError::WriteQuarantined`] or the device's: nothing written since the last good barrier may be acknowledged.
     pub fn barrier(&self) -> Result<(), SsdError> {
-        self.disk.barrier()
+        let before = self.trimmed.lock().len();
+        self.disk.barrier()?;
+        self.trimmed.lock().drain(..before);
+        Ok(())
     }
 
     /// Reads the page in a pinned slot into `into`, which has exactly the page's length. Blocks. The bytes have been verified when it
@@ -481,9 +496,25 @@ impl SsdTier {
     /// The device's: it takes no writes still.
     pub fn release_writes(&self) -> Result<(), SsdError> {
         self.disk.release();
+        self.shut_doubtful_regions()?;
         // What was not acknowledged may be torn. A rebuild reads the last pages of each span of generations before it believes them, and
         // these are the last of theirs now.
         self.superblocks.begin_span(&self.disk)
+    }
+
+    /// Lets no scan after a crash look into empty regions of which it is not known what their header on the medium says: the write of it failed,
+    /// or the barrier after a trim. What they held may have been cleared.
+    fn shut_doubtful_regions(&self) -> Result<(), SsdError> {
+        let mut cuts = self.cuts.lock();
+        let trimmed = self.trimmed.lock().clone();
+        for (region, cut) in (0..).zip(cuts.iter_mut()) {
+            let is_doubtful = *cut == Cut::Unknown || trimmed.contains(&region);
+            if is_doubtful && self.slots.taken_in(region) == 0 {
+                self.disk.write(self.layout.region_at(region), &[&EMPTY])?;
+                *cut = Cut::Unused;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the tier takes no writes because a write or a barrier failed.
