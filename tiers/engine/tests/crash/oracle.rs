@@ -26,6 +26,26 @@ pub(crate) enum Note {
     Rotten(PageKey, u64),
 }
 
+/// What a change of the disks means for what must be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A page is written into a slot, as this generation.
+    Filled(PageKey, u64),
+    /// The directory names this filling.
+    Recorded(PageKey, u64),
+    /// The directory names the page no more.
+    Forgotten(PageKey),
+    /// The directory names no page of the space any more.
+    SpaceForgotten(usize),
+}
+
+/// Something that happened: on the disks, or to a caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Happened {
+    Event(Event),
+    Note(Note),
+}
+
 /// What is known when a life begins.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Start {
@@ -56,12 +76,7 @@ struct Knowledge<'a> {
 impl Life {
     /// What is known when the first `points` points have begun, and the last of them has `returned` or not.
     pub(crate) fn known_at(&self, house: &House, points: usize, returned: bool) -> Result<Start, String> {
-        let mut known = Knowledge {
-            house,
-            now: self.start.clone(),
-            committed: self.start.must.iter().map(|key| (*key, 0)).collect(),
-            ever_committed: self.start.must.clone(),
-        };
+        let mut known = Knowledge::new(house, self.start.clone());
         let mut notes = self.notes.iter().peekable();
         for at in 0..=points {
             while let Some((_, note)) = notes.next_if(|(noted, _)| *noted <= at) {
@@ -71,14 +86,55 @@ impl Life {
                 }
             }
             if at < points {
-                known.point(&self.history.points[at])?;
+                Event::of(house, &self.history.points[at]).into_iter().try_for_each(|event| known.event(event))?;
             }
         }
         Ok(known.now)
     }
 }
 
-impl Knowledge<'_> {
+impl Start {
+    /// What is known after all of this has happened, and nothing else.
+    pub(crate) fn after(self, house: &House, happened: &[Happened]) -> Result<Self, String> {
+        let mut known = Knowledge::new(house, self);
+        for happened in happened {
+            match happened {
+                Happened::Event(event) => known.event(*event)?,
+                Happened::Note(note) => known.note(*note)?,
+            }
+        }
+        Ok(known.now)
+    }
+}
+
+impl Event {
+    /// What the change means, one after the other.
+    pub(crate) fn of(house: &House, point: &Point) -> Vec<Self> {
+        match point {
+            Point::Write(write) => {
+                page_in(write).map(|(key, generation)| Self::Filled(key, generation)).into_iter().collect()
+            }
+            Point::Commit(changes) => changes.iter().filter_map(|change| Self::of_change(house, change)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn of_change(house: &House, change: &Change) -> Option<Self> {
+        match change {
+            Change::Put(record) => Some(Self::Recorded(record.key, record.generation.to_u64())),
+            Change::Remove { key, .. } => Some(Self::Forgotten(*key)),
+            Change::RemoveNamespace(id) => house.space_of(id).map(Self::SpaceForgotten),
+        }
+    }
+}
+
+impl<'a> Knowledge<'a> {
+    fn new(house: &'a House, start: Start) -> Self {
+        let committed = start.must.iter().map(|key| (*key, 0)).collect();
+        let ever_committed = start.must.clone();
+        Self { house, now: start, committed, ever_committed }
+    }
+
     fn note(&mut self, note: Note) -> Result<(), String> {
         match note {
             Note::Acknowledged(key) if self.committed.contains_key(&key) => {
@@ -105,36 +161,26 @@ impl Knowledge<'_> {
         Ok(())
     }
 
-    fn point(&mut self, point: &Point) -> Result<(), String> {
-        match point {
-            Point::Write(write) => {
-                let Some((key, generation)) = page_in(write) else { return Ok(()) };
+    fn event(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Filled(key, generation) => {
                 if generation <= self.now.generation {
                     return Err(format!("I8: generation {generation} after {}", self.now.generation));
                 }
                 self.now.generation = generation;
                 self.now.gone.remove(&key);
             }
-            Point::Commit(changes) => changes.iter().for_each(|change| self.change(change)),
-            _ => {}
+            Event::Recorded(key, generation) => {
+                self.committed.insert(key, generation);
+                self.ever_committed.insert(key);
+            }
+            Event::Forgotten(key) => self.forget(&key),
+            Event::SpaceForgotten(space) => {
+                let house = self.house;
+                house.keys_of(space).for_each(|key| self.forget(key));
+            }
         }
         Ok(())
-    }
-
-    fn change(&mut self, change: &Change) {
-        match change {
-            Change::Put(record) => {
-                self.committed.insert(record.key, record.generation.to_u64());
-                self.ever_committed.insert(record.key);
-            }
-            Change::Remove { key, .. } => self.forget(key),
-            Change::RemoveNamespace(id) => {
-                let house = self.house;
-                for key in house.space_of(id).into_iter().flat_map(|space| house.keys_of(space)) {
-                    self.forget(key);
-                }
-            }
-        }
     }
 
     fn forget(&mut self, key: &PageKey) {
