@@ -85,6 +85,9 @@ pub struct RealDisks {
     pages: PathBuf,
     directory: PathBuf,
     lost: AtomicBool,
+    barriers: bool,
+    /// Opened to see what is in it, and not yet asked for.
+    opened: Mutex<Option<Arc<dyn Directory>>>,
     ending: Option<Ending>,
     journal: Mutex<Journal>,
 }
@@ -109,10 +112,11 @@ impl RealDisks {
         fs::create_dir_all(folder)?;
         let (pages, directory) = (folder.join("pages"), folder.join("directory"));
         let device = FileDevice::open_or_create(&pages, device_bytes)?;
-        Ok(Self { device, pages, directory, lost: AtomicBool::new(false), ending, journal: Mutex::new(journal) })
+        let (lost, opened, journal) = (AtomicBool::new(false), Mutex::default(), Mutex::new(journal));
+        Ok(Self { device, pages, directory, lost, barriers: true, opened, ending, journal })
     }
 
-    /// What is in the files. Opens the directory and closes it again: it must not be open. Blocks.
+    /// What is in the files. Opens the directory, for whoever asks for it next. Blocks.
     ///
     /// # Errors
     /// [`DisksError`].
@@ -126,6 +130,7 @@ impl RealDisks {
         let mut changes = Vec::new();
         directory.scan(&mut |record| changes.push(Change::Put(record)))?;
         state.apply(&changes);
+        *self.opened.lock() = Some(directory);
         let device_bytes = durable.len();
         Ok(World { durable, unsynced: Vec::new(), directory: state, device_bytes })
     }
@@ -135,9 +140,11 @@ impl RealDisks {
     /// # Errors
     /// As [`RocksDirectory::open`], and if a lost directory can not be deleted.
     pub fn open_directory(&self) -> Result<Arc<dyn Directory>, DirectoryError> {
+        if let Some(opened) = self.opened.lock().take() {
+            return Ok(opened);
+        }
         if self.lost.swap(false, Ordering::SeqCst) {
-            delete(&self.directory)
-                .map_err(|source| DirectoryError::Io { action: "delete the directory", source })?;
+            delete(&self.directory).map_err(|source| DirectoryError::Io { action: "delete the directory", source })?;
         }
         Ok(Arc::new(RocksDirectory::open(&self.directory)?))
     }
@@ -145,6 +152,11 @@ impl RealDisks {
     /// Deletes the directory before it is opened the next time.
     pub fn lose_directory(&self) {
         self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on barriers are reported as done and do nothing: for whoever checks that a missing barrier is noticed.
+    pub fn leave_out_barriers(&mut self) {
+        self.barriers = false;
     }
 
     /// The pages' file.
@@ -172,7 +184,9 @@ impl RealDisks {
             let _ = self.device.write_at(write.at as u64, &[&write.bytes[..write.bytes.len() / 2]]);
             self.end(Stage::Halfway, point);
         }
-        change(&self.device)?;
+        if self.barriers || !matches!(point, Point::Barrier { .. }) {
+            change(&self.device)?;
+        }
         if ends.is_some() {
             self.end(Stage::After, point);
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -16,11 +16,15 @@ use cairn_testkit::dice::Dice;
 use cairn_testkit::real_disks::Told as OnDisks;
 use cairn_testkit::real_disks::{Ending, RealDisks, Stage, end_this_process};
 use cairn_testkit::recorder::Recorder;
+use parking_lot::Mutex;
 
 use crate::house::{DEVICE_BYTES, House};
 use crate::journal::{self, Journal, Told};
 use crate::oracle::{Event, Start, verify_on};
 use crate::script::{Op, Script, roll};
+
+/// Held while a process is started, which shares all open files with this one for a moment.
+static STARTING: Mutex<()> = Mutex::new(());
 
 const FOLDER: &str = "CAIRN_TEST_FOLDER";
 const FATE: &str = "CAIRN_TEST_FATE";
@@ -32,9 +36,18 @@ const OPS_MAX: usize = 5_000;
 pub(crate) struct Fate {
     /// Decides the script.
     pub(crate) seed: u64,
-    /// Deletes the directory first.
-    pub(crate) loses_directory: bool,
+    pub(crate) twist: Twist,
     pub(crate) end: End,
+}
+
+/// What is out of the ordinary about a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Twist {
+    None,
+    /// It finds its directory deleted.
+    NoDirectory,
+    /// Its barriers do nothing.
+    NoBarriers,
 }
 
 /// Where a process ends.
@@ -48,15 +61,27 @@ pub(crate) enum End {
     OpenOrAfter(u64),
 }
 
+impl Twist {
+    const ALL: [Self; 3] = [Self::None, Self::NoDirectory, Self::NoBarriers];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::None => "ordinary",
+            Self::NoDirectory => "no-directory",
+            Self::NoBarriers => "no-barriers",
+        }
+    }
+}
+
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, loses_directory, end } = self;
+        let Self { seed, twist, end } = self;
         let (word, number, stage) = match end {
             End::At(Ending { point, stage }) => ("at", *point as u64, stage.label()),
             End::Open(Ending { point, stage }) => ("open", *point as u64, stage.label()),
             End::OpenOrAfter(us) => ("after-us", *us, "-"),
         };
-        write!(f, "{seed} {loses_directory} {word} {number} {stage}")
+        write!(f, "{seed} {} {word} {number} {stage}", twist.label())
     }
 }
 
@@ -65,7 +90,7 @@ impl FromStr for Fate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let [seed, loses_directory, word, number, stage] = text.split(' ').collect::<Vec<_>>().try_into().ok()?;
+            let [seed, twist, word, number, stage] = text.split(' ').collect::<Vec<_>>().try_into().ok()?;
             let number: u64 = number.parse().ok()?;
             let ending = || {
                 let stage = Stage::ALL.into_iter().find(|known| known.label() == stage)?;
@@ -76,7 +101,8 @@ impl FromStr for Fate {
                 "open" => End::Open(ending()?),
                 _ => End::OpenOrAfter(number),
             };
-            Some(Self { seed: seed.parse().ok()?, loses_directory: loses_directory.parse().ok()?, end })
+            let twist = Twist::ALL.into_iter().find(|known| known.label() == twist)?;
+            Some(Self { seed: seed.parse().ok()?, twist, end })
         };
         parse().ok_or_else(|| format!("no fate: {text}"))
     }
@@ -101,13 +127,18 @@ impl<'a> Folder<'a> {
     /// Lets a process live there until its end, and learns what it did.
     pub(crate) fn live(&mut self, fate: Fate) -> Result<Told, String> {
         std::fs::remove_file(&self.journal).ok();
-        let child = Command::new(std::env::current_exe().map_err(|failed| failed.to_string())?)
+        let mut command = Command::new(std::env::current_exe().map_err(|failed| failed.to_string())?);
+        command
             .args(["life::lives_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
             .env(FOLDER, &self.files)
             .env(FATE, format!("{fate} {}", self.journal.display()))
             .stdin(Stdio::null())
-            .output()
-            .map_err(|failed| format!("start a process: {failed}"))?;
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let starting = STARTING.lock();
+        let child = command.spawn();
+        drop(starting);
+        let child = child.and_then(Child::wait_with_output).map_err(|failed| format!("start a process: {failed}"))?;
         let told = if self.journal.exists() { journal::read(&self.journal)? } else { Told::default() };
         if child.status.signal() != Some(rustix::process::Signal::KILL.as_raw()) {
             let said = String::from_utf8_lossy(&child.stderr);
@@ -120,6 +151,8 @@ impl<'a> Folder<'a> {
 
     /// Starts an engine on the files, reads every page there is, and compares with what is known.
     pub(crate) fn check(&mut self) -> Result<(), String> {
+        // Whoever was being started when these files were last closed has let go of them.
+        drop(STARTING.lock());
         let disks = RealDisks::open(&self.files, DEVICE_BYTES, None, Box::new(|_| ())).map_err(chain)?;
         let recorder = Recorder::on_disks(disks).map_err(chain)?;
         let checked = self.house.runtime.block_on(verify_on(self.house, &recorder, &self.known));
@@ -171,9 +204,11 @@ fn live(fate: Fate, folder: &Path, journal: &Journal) -> Result<(), String> {
         OnDisks::Begins(point) => Event::of(&known, point).into_iter().for_each(|event| told.event(event)),
         OnDisks::Ends(stage, point) => told.say(&format!("ends {} {}", stage.label(), point.kind())),
     });
-    let disks = RealDisks::open(folder, DEVICE_BYTES, ending, on_disks).map_err(chain)?;
-    if fate.loses_directory {
-        disks.lose_directory();
+    let mut disks = RealDisks::open(folder, DEVICE_BYTES, ending, on_disks).map_err(chain)?;
+    match fate.twist {
+        Twist::None => {}
+        Twist::NoDirectory => disks.lose_directory(),
+        Twist::NoBarriers => disks.leave_out_barriers(),
     }
     let recorder = Recorder::on_disks(disks).map_err(chain)?;
     let cairn = house.open(&recorder)?;
@@ -203,7 +238,9 @@ fn end_after(us: u64) {
 fn a_fate_is_told_to_another_process_as_text() {
     let ending = Ending { point: 7, stage: Stage::Halfway };
     for end in [End::At(ending), End::Open(ending), End::OpenOrAfter(900)] {
-        let fate = Fate { seed: u64::MAX, loses_directory: true, end };
-        assert_eq!(fate.to_string().parse(), Ok(fate));
+        for twist in Twist::ALL {
+            let fate = Fate { seed: u64::MAX, twist, end };
+            assert_eq!(fate.to_string().parse(), Ok(fate));
+        }
     }
 }

@@ -9,7 +9,7 @@ use cairn_testkit::real_disks::{Ending, Stage};
 use cairn_testkit::trials::{Rig, Total, number};
 
 use crate::house::House;
-use crate::life::{End, Fate, Folder};
+use crate::life::{End, Fate, Folder, Twist};
 
 /// Points at which a life of a process ends, from its start; each is the end of one.
 const POINTS: u64 = 400;
@@ -26,15 +26,15 @@ const START_US_MAX: u64 = 30_000;
 
 const KILLS_AT_POINTS: Rig = Rig {
     name: "kill at every point",
-    target: "-p cairn-engine --test crash -- --nocapture a_kill_at_every_point",
+    target: "-p cairn-engine --test kills -- --nocapture a_kill_at_every_point",
     trials: POINTS / KILLS,
     nightly: 25 * POINTS / KILLS,
     each: KILLS,
 };
 const RESTART_STORM: Rig = Rig {
     name: "F34 restart storm",
-    target: "-p cairn-engine --test crash -- --nocapture f34_",
-    trials: 20,
+    target: "-p cairn-engine --test kills -- --nocapture f34_",
+    trials: 5,
     nightly: 500,
     each: STARTS,
 };
@@ -56,7 +56,7 @@ fn a_kill_at_every_point_loses_nothing_that_was_acknowledged() {
         for kill in trial * KILLS..(trial + 1) * KILLS {
             let point = 1 + (kill * STRIDE % POINTS) as usize;
             let end = End::At(Ending { point, stage: stage(dice) });
-            let fate = Fate { seed: dice.roll(), loses_directory: false, end };
+            let fate = Fate { seed: dice.roll(), twist: Twist::None, end };
             let killed = folder.live(fate).and_then(|told| {
                 let (stage, kind) = told.ended.clone().unwrap_or_default();
                 if number("CAIRN_TRIAL").is_some() {
@@ -82,13 +82,14 @@ fn f34_a_storm_of_restarts_loses_nothing_that_was_acknowledged() {
         let here = tempfile::tempdir().map_err(|failed| failed.to_string())?;
         let mut folder = Folder::new(house, &here.path().join("files"), here.path());
         let life = End::At(Ending { point: 100 + dice.place(200), stage: stage(dice) });
-        folder.live(Fate { seed: dice.roll(), loses_directory: false, end: life })?;
+        folder.live(Fate { seed: dice.roll(), twist: Twist::None, end: life })?;
         for start in 0..STARTS {
             let end = match dice.place(2) {
                 0 => End::Open(Ending { point: 1 + dice.place(START_POINTS), stage: stage(dice) }),
                 _ => End::OpenOrAfter(dice.below(START_US_MAX)),
             };
-            let fate = Fate { seed: 0, loses_directory: dice.place(4) == 0, end };
+            let twist = if dice.place(4) == 0 { Twist::NoDirectory } else { Twist::None };
+            let fate = Fate { seed: 0, twist, end };
             folder.live(fate).map_err(|failed| format!("start {start}, {fate}: {failed}"))?;
         }
         folder.check()
