@@ -53,6 +53,8 @@ pub(crate) struct Start {
     pub(crate) gone: HashSet<PageKey>,
     pub(crate) weak: HashSet<PageKey>,
     pub(crate) rotten: HashSet<(PageKey, u64)>,
+    /// Keys with a rotten filling that were written again: a torn write of the same bytes into the same slot may have made it whole.
+    pub(crate) mended: HashSet<PageKey>,
     /// No generation up to this may be handed out again.
     pub(crate) generation: u64,
 }
@@ -169,6 +171,9 @@ impl<'a> Knowledge<'a> {
                 }
                 self.now.generation = generation;
                 self.now.gone.remove(&key);
+                if self.now.rotten.iter().any(|(rotten, _)| *rotten == key) {
+                    self.now.mended.insert(key);
+                }
             }
             Event::Recorded(key, generation) => {
                 self.committed.insert(key, generation);
@@ -247,8 +252,8 @@ pub(crate) async fn verify_on(
     }
     check_capacity(&cairn, damaged_bytes)?;
     let gone = known.gone.iter().copied().filter(|key| !there.contains(key)).collect();
-    let rotten = known.rotten.clone();
-    Ok((cairn, Start { must: there, gone, weak: damaged, rotten, generation: known.generation }))
+    let Start { rotten, mended, generation, .. } = known.clone();
+    Ok((cairn, Start { must: there, gone, weak: damaged, rotten, mended, generation }))
 }
 
 /// One page against what is known. `recorded`: whether the directory names it, if there is one.
@@ -256,7 +261,7 @@ fn check_page(known: &Start, key: &PageKey, seen: Seen, recorded: Option<bool>, 
     let excused = rotten || known.weak.contains(key);
     match (seen, recorded) {
         (Seen::There, _) if known.gone.contains(key) => Err("a cleared page came back".to_owned()),
-        (Seen::There, _) if rotten => Err("I9: damage was not noticed".to_owned()),
+        (Seen::There, _) if rotten && !known.mended.contains(key) => Err("I9: damage was not noticed".to_owned()),
         (Seen::There, Some(false)) => Err("I4: a page without a record is found".to_owned()),
         (Seen::There, _) => Ok(()),
         _ if known.must.contains(key) => Err(format!("I3: an acknowledged page is {seen:?}")),

@@ -50,15 +50,17 @@ fn lives(house: &House, twist: Twist, dice: &mut Dice, totals: &Total) -> Result
         let end = End::At(Ending { point: 1 + dice.place(POINTS_MAX), stage: stage(dice) });
         let fate = Fate { seed: dice.roll(), twist, end };
         let unsynced = if dice.place(3) == 0 { Unsynced::Lost } else { Unsynced::Dice };
+        // What a cut rolls depends on what RocksDB happened to write: not from the dice that decide what comes next.
+        let mut fates = Dice::new(dice.roll());
         let mut live = || {
             folder.live(fate)?;
-            let cut = lazy.cut_power(unsynced, dice).map_err(|failed| format!("cut the power: {failed}"))?;
+            let cut = lazy.cut_power(unsynced, &mut fates).map_err(|failed| format!("cut the power: {failed}"))?;
             totals.add("kept", cut.kept);
             totals.add("lost", cut.lost);
             totals.add("torn", cut.torn);
             folder.check()?;
             // Whoever checked has written too.
-            lazy.cut_power(unsynced, dice).map(drop).map_err(|failed| format!("cut the power: {failed}"))
+            lazy.cut_power(unsynced, &mut fates).map(drop).map_err(|failed| format!("cut the power: {failed}"))
         };
         live().map_err(|failed| format!("cut {cut} of {CUTS}, {unsynced:?}, {fate}: {failed}"))?;
     }
