@@ -14,7 +14,7 @@ mod doorway;
 mod http;
 pub mod log;
 mod outlet;
-mod process;
+pub mod process;
 mod server;
 mod storage;
 
