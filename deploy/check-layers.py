@@ -18,6 +18,7 @@ ALLOWED = {
     "kvctl": {"cairn-core", "cairn-proto", "cairn-client"},
     "cairn-bench": {"cairn-core", "cairn-client", "cairn-testkit"},
     "cairn-testkit": {"cairn-core", "cairn-policy", "cairn-ssd", "cairn-directory"},
+    "cairn-lazyfs": {"cairn-testkit"},
 }
 # External package -> the only packages that may use it.
 ONLY = {
@@ -25,6 +26,7 @@ ONLY = {
     "io-uring": {"cairn-ssd"},
     "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
     "axum": {"cairn-server"},
+    "fuser": {"cairn-lazyfs"},
 }
 
 metadata = json.loads(

@@ -15,7 +15,7 @@ mod http;
 pub mod log;
 pub mod offline;
 mod outlet;
-mod process;
+pub mod process;
 mod server;
 mod storage;
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cairn_server::config::{Flags, Settings, doc, load};
 use cairn_server::data_folder::FolderError;
-use cairn_server::{Closed, Running, Server, StartError, StorageError, log, offline};
+use cairn_server::{Closed, Running, Server, StartError, StorageError, log, offline, process};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(&settings.log);
+    process::raise_open_files_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, 1),

@@ -6,6 +6,7 @@ pub mod dice;
 pub mod fault_device;
 pub mod fuzz;
 pub mod payload;
+pub mod real_disks;
 pub mod recorder;
 pub mod rigs;
 pub mod trials;

@@ -6,7 +6,8 @@
 //! then decides the fate of each: kept, lost or torn at sectors, in any order, with a flipped bit if asked for.
 //!
 //! A [hold](Recorder::hold) stops the next change before it begins, so that a test can fill a queue while its consumer stands still; that
-//! is what makes two runs of a script the same to the last byte. Everything is in memory and belongs to the recorder.
+//! is what makes two runs of a script the same to the last byte. Everything is in memory and belongs to the recorder, unless it was
+//! begun [on real disks](Recorder::on_disks): every change is then made there too, and every read comes from there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::dice::Dice;
 use crate::fault_device::fill;
+use crate::real_disks::{DisksError, RealDisks};
 
 const SECTOR_BYTES: usize = 512;
 /// A flipped bit is injected into one of so many crashes.
@@ -109,8 +111,32 @@ pub struct Tally {
     pub flipped: u64,
 }
 
+impl Point {
+    /// What it is, in words.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Write(write) => match write.bytes.get(..8) {
+                Some(b"CAIRNSSD") => "superblock",
+                Some(b"CAIRNREG") => "region header",
+                Some(b"CAIRNPG1") => "page",
+                _ => "wipe",
+            },
+            Self::Barrier { .. } | Self::FailedBarrier => "barrier",
+            Self::Commit(changes) => match changes.first() {
+                Some(Change::Put(_)) | None => "commit",
+                Some(Change::Remove { .. }) => "eviction",
+                Some(Change::RemoveNamespace(_)) => "clear",
+            },
+            Self::Namespace(_) => "namespace",
+            Self::Device(_) => "device",
+            Self::Rot(_) => "rot",
+            Self::LostDirectory => "lost directory",
+        }
+    }
+}
+
 impl DirectoryState {
-    fn apply(&mut self, changes: &[Change]) {
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::Put(record) => {
@@ -302,6 +328,7 @@ pub type Plan = Box<dyn FnMut(Step) -> Verdict + Send>;
 /// A device and, through [`Recorder::directory`], a directory that remember.
 pub struct Recorder {
     start: World,
+    disks: Option<RealDisks>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -336,6 +363,18 @@ impl Recorder {
 
     /// Starts at `world`; `plan` decides.
     pub fn with_plan(world: World, plan: Plan) -> Arc<Self> {
+        Self::start(world, plan, None)
+    }
+
+    /// Starts with what is on real disks; every step is good, as far as they allow it. Blocks.
+    ///
+    /// # Errors
+    /// [`DisksError`].
+    pub fn on_disks(disks: RealDisks) -> Result<Arc<Self>, DisksError> {
+        Ok(Self::start(disks.world()?, Box::new(|_| Verdict::Good), Some(disks)))
+    }
+
+    fn start(world: World, plan: Plan, disks: Option<RealDisks>) -> Arc<Self> {
         let state = State {
             seen: world.seen(),
             directory: world.directory.clone(),
@@ -348,13 +387,17 @@ impl Recorder {
             directory_failed: false,
             directory_full: false,
         };
-        Arc::new(Self { start: world, state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(Self { start: world, disks, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// The directory that shares this history. Opened anew: a failure of an earlier one is forgotten.
-    pub fn directory(self: &Arc<Self>) -> Arc<dyn Directory> {
+    ///
+    /// # Errors
+    /// What a real directory says when it is opened.
+    pub fn directory(self: &Arc<Self>) -> Result<Arc<dyn Directory>, DirectoryError> {
         self.state.lock().directory_failed = false;
-        Arc::new(RecordedDirectory(Arc::clone(self)))
+        let real = self.disks.as_ref().map(RealDisks::open_directory).transpose()?;
+        Ok(Arc::new(RecordedDirectory { recorder: Arc::clone(self), real }))
     }
 
     /// Points so far.
@@ -416,12 +459,19 @@ impl Recorder {
     /// Changes bytes on the medium, durable.
     pub fn rot(&self, at: usize, bytes: &[u8]) {
         let mut state = self.state.lock();
+        if let Some(disks) = &self.disks {
+            // Whether it worked shows when the page is read.
+            let _ = disks.device().write_at(at as u64, &[bytes]).and_then(|()| disks.device().barrier());
+        }
         state.seen[at..at + bytes.len()].copy_from_slice(bytes);
         state.points.push(Point::Rot(Write { at, bytes: bytes.into() }));
     }
 
     /// Deletes the directory. For the next one that is opened.
     pub fn lose_directory(&self) {
+        if let Some(disks) = &self.disks {
+            disks.lose_directory();
+        }
         let mut state = self.state.lock();
         state.directory = DirectoryState::default();
         state.points.push(Point::LostDirectory);
@@ -439,8 +489,11 @@ impl Recorder {
         (state, verdict)
     }
 
-    fn change_directory(&self, point: Point) -> Result<(), DirectoryError> {
+    fn change_directory(&self, point: Point, real: Option<&dyn Directory>) -> Result<(), DirectoryError> {
         let mut state = self.begin_change()?;
+        if let (Some(disks), Some(real)) = (&self.disks, real) {
+            disks.through(state.points.len() + 1, &point, |_| change(real, &point))?;
+        }
         match &point {
             Point::Commit(changes) => state.directory.apply(changes),
             Point::Namespace(record) => {
@@ -483,6 +536,9 @@ impl Device for Recorder {
         if (state.plan)(Step::Read) != Verdict::Good {
             return Err(refused("read", at, wanted_bytes, Verdict::Refused));
         }
+        if let Some(disks) = &self.disks {
+            return disks.device().read_at(at, parts);
+        }
         fill(&state.seen, at, parts)
     }
 
@@ -497,12 +553,16 @@ impl Device for Recorder {
             all.truncate(all.len() / 2);
         }
         if matches!(verdict, Verdict::Good | Verdict::Refused) {
-            let at = index(at);
-            if state.seen.len() < at + all.len() {
-                state.seen.resize(at + all.len(), 0);
+            let to = index(at);
+            if state.seen.len() < to + all.len() {
+                state.seen.resize(to + all.len(), 0);
             }
-            state.seen[at..at + all.len()].copy_from_slice(&all);
-            state.points.push(Point::Write(Write { at, bytes: all.into() }));
+            state.seen[to..to + all.len()].copy_from_slice(&all);
+            let point = Point::Write(Write { at: to, bytes: all.into() });
+            if let Some(disks) = &self.disks {
+                disks.through(state.points.len() + 1, &point, |device| device.write_at(at, parts))?;
+            }
+            state.points.push(point);
         }
         if matches!(verdict, Verdict::Good | Verdict::Lied) {
             Ok(())
@@ -518,6 +578,9 @@ impl Device for Recorder {
             Verdict::Lied => (Point::Barrier { lied: true }, Ok(())),
             Verdict::Refused | Verdict::Full => (Point::FailedBarrier, Err(refused("barrier", 0, 0, verdict))),
         };
+        if let Some(disks) = &self.disks {
+            disks.through(state.points.len() + 1, &point, Device::barrier)?;
+        }
         state.points.push(point);
         outcome
     }
@@ -548,61 +611,83 @@ fn index(at: u64) -> usize {
 }
 
 #[derive(Debug)]
-struct RecordedDirectory(Arc<Recorder>);
+struct RecordedDirectory {
+    recorder: Arc<Recorder>,
+    real: Option<Arc<dyn Directory>>,
+}
+
+/// Makes the same change in a real directory.
+fn change(real: &dyn Directory, point: &Point) -> Result<(), DirectoryError> {
+    match point {
+        Point::Commit(changes) => real.commit(changes),
+        Point::Namespace(record) => real.save_namespace(record),
+        Point::Device(device) => real.set_device(*device),
+        _ => Ok(()),
+    }
+}
 
 impl Directory for RecordedDirectory {
     fn commit(&self, changes: &[Change]) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Commit(changes.into()))
+        self.recorder.change_directory(Point::Commit(changes.into()), self.real.as_deref())
     }
 
     fn scan(&self, visit: &mut dyn FnMut(Record)) -> Result<ScanReport, DirectoryError> {
-        let records = self.0.directory_state().records;
+        if let Some(real) = &self.real {
+            return real.scan(visit);
+        }
+        let records = self.recorder.directory_state().records;
         let report = ScanReport { records: records.len() as u64, ..ScanReport::default() };
         records.into_values().for_each(visit);
         Ok(report)
     }
 
     fn save_namespace(&self, namespace: &NamespaceRecord) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Namespace(Box::new(namespace.clone())))
+        self.recorder.change_directory(Point::Namespace(Box::new(namespace.clone())), self.real.as_deref())
     }
 
     fn namespaces(&self) -> Result<Vec<NamespaceRecord>, DirectoryError> {
-        Ok(self.0.directory_state().namespaces.into_values().collect())
+        if let Some(real) = &self.real {
+            return real.namespaces();
+        }
+        Ok(self.recorder.directory_state().namespaces.into_values().collect())
     }
 
     fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
-        Ok(self.0.directory_state().device)
+        if let Some(real) = &self.real {
+            return real.device();
+        }
+        Ok(self.recorder.directory_state().device)
     }
 
     fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Device(device))
+        self.recorder.change_directory(Point::Device(device), self.real.as_deref())
     }
 
     fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
-        Ok(self.0.state.lock().ledger)
+        self.real.as_ref().map_or_else(|| Ok(self.recorder.state.lock().ledger), |real| real.ledger())
     }
 
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
-        self.0.begin_change()?.ledger = Some(*ledger);
-        Ok(())
+        self.recorder.begin_change()?.ledger = Some(*ledger);
+        self.real.as_ref().map_or(Ok(()), |real| real.save_ledger(ledger))
     }
 
     fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
-        Ok(self.0.state.lock().scrub)
+        self.real.as_ref().map_or_else(|| Ok(self.recorder.state.lock().scrub), |real| real.scrub())
     }
 
     fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
-        self.0.begin_change()?.scrub = Some(*mark);
-        Ok(())
+        self.recorder.begin_change()?.scrub = Some(*mark);
+        self.real.as_ref().map_or(Ok(()), |real| real.save_scrub(mark))
     }
 
     fn release(&self) -> Result<(), DirectoryError> {
-        self.0.state.lock().directory_failed = false;
-        Ok(())
+        self.recorder.state.lock().directory_failed = false;
+        self.real.as_ref().map_or(Ok(()), |real| real.release())
     }
 
     fn close(&self) -> Result<(), DirectoryError> {
-        Ok(())
+        self.real.as_ref().map_or(Ok(()), |real| real.close())
     }
 }
 

@@ -25,6 +25,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// Six slots for small pages, or three for large ones.
 const REGION_BYTES: u64 = BLOCK_BYTES + 6 * 8192;
 const REGIONS: u64 = 5;
+/// Bytes of the device.
+pub(crate) const DEVICE_BYTES: u64 = FRONT_BYTES + REGIONS * REGION_BYTES;
 const CHAINS: usize = 12;
 /// An arena: 16 small pages, or 5 large ones.
 const ARENA_BYTES: u64 = 65_536;
@@ -150,12 +152,12 @@ impl House {
 
     /// Nothing on the disks.
     pub(crate) fn blank() -> World {
-        World::blank((FRONT_BYTES + REGIONS * REGION_BYTES) as usize)
+        World::blank(DEVICE_BYTES as usize)
     }
 
     /// Opens an engine whose disks are `recorder`'s.
     pub(crate) fn open(&self, recorder: &Arc<Recorder>) -> Result<Cairn, String> {
-        self.open_with(recorder, recorder.directory())
+        self.open_with(recorder, recorder.directory().map_err(|failed| format!("{failed}: {failed:?}"))?)
     }
 
     /// Opens an engine on `recorder`'s device and a directory of another kind.
