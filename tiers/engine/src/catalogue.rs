@@ -309,6 +309,11 @@ impl Catalogue {
         self.index.len() as u64
     }
 
+    /// Bytes allocated for the index.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index.resident_bytes() as u64
+    }
+
     /// Pages of `namespace` in DRAM and on the SSD.
     pub(crate) fn count(&self, namespace: NamespaceNo) -> (u64, u64) {
         self.index.of_namespace(namespace).filter_map(|id| self.index.get(id)).fold((0, 0), |(dram, ssd), entry| {
