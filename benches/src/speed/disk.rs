@@ -87,7 +87,7 @@ impl Case {
             shelf.chain_pages, self.page_bytes, stats.ssd_backing, stats.dram_backing
         );
         let depth = u64::try_from(shelf.house.metrics.ssd_depth.get()).unwrap_or(1);
-        let huge_pages = !stats.dram_backing.contains("4 KiB pages");
+        let huge_pages = stats.dram_backing.contains("huge pages");
         let job = |way| Job { way, bytes: shelf.sizes.slot_bytes(), depth, huge_pages };
         let barrier_pages = (BATCH_BYTES_MAX / self.page_bytes).min(BATCH_PAGES_MAX);
         let (read, write) = (job(Way::Read(TURN)), job(Way::Write(TURN, barrier_pages)));

@@ -192,6 +192,11 @@ impl Catalogue {
         true
     }
 
+    /// Makes room for so many pages more, before they are taken over.
+    pub(crate) fn expect(&mut self, pages: usize) {
+        self.index.reserve(pages);
+    }
+
     /// Takes over an entry that was found on the SSD at start. The page before it may come later, or never. False if it is there
     /// already.
     pub(crate) fn recover(

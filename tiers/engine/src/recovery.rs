@@ -94,6 +94,7 @@ pub(crate) fn recover(
     };
     // Parents were written before their children, so this is also the order of the chains.
     records.sort_unstable_by_key(|record| record.generation);
+    catalogue.expect(records.len());
     let mut pages = 0;
     let mut lost = Vec::new();
     for record in &records {

@@ -26,7 +26,7 @@
 //! | `slots` | which slots are taken, and who is reading them |
 //! | `tier` | the calls that join them |
 //! | `page_io`, `write_batch`, `start` | reads and batches of writes through a queue; which queue |
-//! | `scan` | all headers, for a rebuild |
+//! | `look`, `scan` | many small reads at once; all headers, for a rebuild |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -38,6 +38,7 @@ mod error;
 mod file;
 mod layout;
 mod line;
+mod look;
 mod page_io;
 #[cfg(feature = "testkit")]
 pub mod parsers;
