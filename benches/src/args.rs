@@ -131,7 +131,7 @@ pub(crate) struct SpeedArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     pub(crate) only: Vec<Measured>,
     /// Rounds; a figure is the median over them
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = rounds)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = rounds)]
     pub(crate) rounds: usize,
     /// Entries of the index in which chains are matched
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(..=100_000_000))]
@@ -181,7 +181,7 @@ pub(crate) enum Measured {
     Match,
     /// Start after a clean stop
     Restart,
-    /// Cold gets, durable puts and a rebuild, beside fio
+    /// Cold gets, write-behind, durable puts and a rebuild, beside fio
     Disk,
     /// Checksums of pages
     Checksum,

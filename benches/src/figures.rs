@@ -40,6 +40,11 @@ impl Figure {
         }
     }
 
+    /// The same, only reported.
+    pub fn reported_share_of(name: &'static str, rounds: &Rounds, unit: &'static str) -> Self {
+        Self { budget: None, met: true, ..Self::share_of(name, rounds, unit, 0.0) }
+    }
+
     /// A figure that should stay at or below `budget`.
     pub fn at_most(name: &'static str, value: f64, unit: &'static str, budget: f64) -> Self {
         Self { name, value, unit, limit: None, ratio: None, budget: Some(budget), met: value <= budget }

@@ -20,6 +20,7 @@ mod many;
 mod rebuild;
 mod restart;
 mod wire;
+mod writes;
 
 /// What can be measured alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +29,7 @@ pub enum Part {
     Match,
     /// Start after a clean stop, with many entries.
     Restart,
-    /// Cold gets, durable puts and a rebuild, beside `fio`.
+    /// Cold gets, write-behind, durable puts and a rebuild, beside `fio`.
     Disk,
     /// Checksums of pages.
     Checksum,
@@ -52,7 +53,7 @@ pub struct Plan {
     pub match_entries: u32,
     /// Entries that a restart finds.
     pub restart_entries: u32,
-    /// A folder on the disk that is to be measured; 5 GiB are written there and removed again.
+    /// A folder on the disk that is to be measured; 6 GiB are written there and removed again.
     pub folder: PathBuf,
 }
 

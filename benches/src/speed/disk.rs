@@ -1,7 +1,8 @@
-//! The SSD beside `fio`: pages that are in no memory are read, and pages are put until they are durable.
+//! The SSD beside `fio`: pages that are in no memory are read, and pages are written, by the tier alone and by durable puts.
 //!
-//! Both go through the engine, with all that belongs to it: matching, frames, verification, the write queue, barriers and the directory. `fio`
-//! does the same transfers on a file of its own on the same file system: the same size, as many at once, a barrier after as many writes.
+//! Gets and puts go through the engine, with all that belongs to it: matching, frames, verification, the write queue, barriers and the
+//! directory. `fio` does the same transfers on a file of its own on the same file system: the same size, as many at once, a barrier after as
+//! many writes.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use cairn_testkit::payload;
 
 use super::fio::{Fio, Job, Way};
 use super::house::{self, House, Sizes};
+use super::writes::Writes;
 use super::{Plan, blocking, rebuild};
 use crate::cairnd::temporary_folder_in;
 use crate::error::{BenchError, Result};
@@ -24,7 +26,7 @@ use crate::figures::{Figure, Rounds};
 const REGIONS: u32 = 36;
 const DRAM_BYTES: u64 = 512 << 20;
 /// Time of one turn.
-const TURN: Duration = Duration::from_millis(500);
+const TURN: Duration = Duration::from_millis(400);
 /// Longest time of one get or put.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What the writer of the engine takes at once, and passes a barrier after.
@@ -33,14 +35,15 @@ const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Least share of fio's direct reads that a cold get reaches.
 const GET_SHARE: f64 = 0.95;
-/// Least share of fio's direct writes that a durable put reaches.
-const PUT_SHARE: f64 = 0.9;
+/// Least share of fio's direct writes that write-behind reaches.
+const WRITE_SHARE: f64 = 0.9;
 
 /// Pages of one size.
 struct Case {
     page_bytes: u64,
     chain_pages: u32,
     get: &'static str,
+    write: &'static str,
     put: &'static str,
 }
 
@@ -49,12 +52,14 @@ const CASES: [Case; 2] = [
         page_bytes: 2_304 << 10,
         chain_pages: 64,
         get: "cold get, 2.25 MiB pages, of fio's reads",
+        write: "write-behind, 2.25 MiB pages, of fio's writes",
         put: "durable put, 2.25 MiB pages, of fio's writes",
     },
     Case {
         page_bytes: 256 << 10,
         chain_pages: 512,
         get: "cold get, 256 KiB pages, of fio's reads",
+        write: "write-behind, 256 KiB pages, of fio's writes",
         put: "durable put, 256 KiB pages, of fio's writes",
     },
 ];
@@ -69,9 +74,7 @@ pub(super) async fn measure(plan: &Plan, clock: &Arc<dyn Clock>) -> Result<Vec<F
     for case in &CASES {
         let folder = temporary_folder_in(&plan.folder)?;
         let sizes = Sizes { page_bytes: case.page_bytes, dram_bytes: DRAM_BYTES, regions: REGIONS };
-        let fio = Fio::lay_out(&folder.path().join("fio"), sizes.ssd_bytes()).await?;
-        let shelf = Shelf::fill(folder.path(), sizes, case.chain_pages, clock).await?;
-        figures.extend(case.rounds(shelf, &fio, plan.rounds).await?);
+        figures.extend(case.measure(folder.path(), sizes, plan.rounds, clock).await?);
         if case.page_bytes == CASES[CASES.len() - 1].page_bytes {
             figures.push(rebuild::measure(folder.path(), sizes, plan.rounds, clock).await?);
         }
@@ -80,24 +83,35 @@ pub(super) async fn measure(plan: &Plan, clock: &Arc<dyn Clock>) -> Result<Vec<F
 }
 
 impl Case {
-    async fn rounds(&self, mut shelf: Shelf, fio: &Fio, rounds: usize) -> Result<[Figure; 2]> {
+    async fn measure(&self, folder: &Path, sizes: Sizes, rounds: usize, clock: &Arc<dyn Clock>) -> Result<[Figure; 3]> {
+        let fio = Fio::lay_out(&folder.join("fio"), sizes.ssd_bytes()).await?;
+        let mut shelf = Shelf::fill(folder, sizes, self.chain_pages, clock).await?;
         let stats = shelf.house.engine.stats();
-        println!(
-            "{} pages of {} bytes; {}; {}",
-            shelf.chain_pages, self.page_bytes, stats.ssd_backing, stats.dram_backing
-        );
-        let depth = u64::try_from(shelf.house.metrics.ssd_depth.get()).unwrap_or(1);
+        println!("pages of {} bytes; {}; {}", self.page_bytes, stats.ssd_backing, stats.dram_backing);
+        let depth = u32::try_from(shelf.house.metrics.ssd_depth.get()).unwrap_or(1);
+        let batch_pages = (BATCH_BYTES_MAX / self.page_bytes).min(BATCH_PAGES_MAX);
+        let (path, its_clock) = (folder.join("writes"), clock.clone());
+        let fill = move || Ok(Writes::fill(&path, &sizes, batch_pages as u32, depth, its_clock)?);
+        let mut writes = blocking(fill).await?;
+
         let huge_pages = stats.dram_backing.contains("huge pages");
-        let job = |way| Job { way, bytes: shelf.sizes.slot_bytes(), depth, huge_pages };
-        let barrier_pages = (BATCH_BYTES_MAX / self.page_bytes).min(BATCH_PAGES_MAX);
-        let (read, write) = (job(Way::Read(TURN)), job(Way::Write(TURN, barrier_pages)));
-        let (mut gets, mut puts) = (Rounds::default(), Rounds::default());
+        let job = |way| Job { way, bytes: sizes.slot_bytes(), depth, huge_pages };
+        let (read, write) = (job(Way::Read(TURN)), job(Way::Write(TURN, batch_pages)));
+        let [mut gets, mut batches, mut puts] = [(); 3].map(|()| Rounds::default());
         for _ in 0..rounds {
             gets.add(shelf.get_turn().await? / 1e9, fio.run(read).await? / 1e9);
-            puts.add(shelf.put_turn().await? / 1e9, fio.run(write).await? / 1e9);
+            let written;
+            (written, writes) = blocking(move || Ok((writes.turn(TURN)?, writes))).await?;
+            let limit = fio.run(write).await? / 1e9;
+            batches.add(written / 1e9, limit);
+            puts.add(shelf.put_turn().await? / 1e9, limit);
         }
         shelf.house.close().await?;
-        Ok([Figure::share_of(self.get, &gets, "GB/s", GET_SHARE), Figure::share_of(self.put, &puts, "GB/s", PUT_SHARE)])
+        Ok([
+            Figure::share_of(self.get, &gets, "GB/s", GET_SHARE),
+            Figure::share_of(self.write, &batches, "GB/s", WRITE_SHARE),
+            Figure::reported_share_of(self.put, &puts, "GB/s"),
+        ])
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Job {
     /// Bytes of one transfer.
     pub(super) bytes: u64,
     /// Transfers under way at once.
-    pub(super) depth: u64,
+    pub(super) depth: u32,
     /// Into huge pages, which direct I/O is faster with.
     pub(super) huge_pages: bool,
 }
@@ -84,7 +84,7 @@ impl Fio {
         rate.ok_or_else(|| failed(std::io::Error::other("fio reports no rate")))
     }
 
-    fn command(&self, bytes: u64, depth: u64, huge_pages: bool) -> Command {
+    fn command(&self, bytes: u64, depth: u32, huge_pages: bool) -> Command {
         let mut fio = Command::new("fio");
         if huge_pages {
             // Its allocator then asks for transparent huge pages.

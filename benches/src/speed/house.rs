@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cairn_core::metrics::Metrics;
-use cairn_core::{Clock, Identity, NamespaceId, OsEntropy, PageKey, Principal, ServerSecret, TenantId};
+use cairn_core::{
+    Clock, Error, ErrorKind, Identity, NamespaceId, OsEntropy, PageKey, Principal, ServerSecret, TenantId,
+};
 use cairn_directory::{Directory, RocksDirectory};
 use cairn_engine::{Closed, Components, Engine, EngineSettings, Namespace};
 use cairn_policy::WritePolicy;
@@ -47,8 +49,7 @@ impl House {
         directory: Arc<dyn Directory>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
-        let register = |error: prometheus::Error| BenchError::Settings(format!("register the metrics: {error}"));
-        let metrics = Arc::new(Metrics::new(&prometheus::Registry::new()).map_err(register)?);
+        let metrics = metrics()?;
         let components = Components {
             clock: clock.clone(),
             entropy: Arc::new(OsEntropy),
@@ -117,6 +118,12 @@ impl Sizes {
             namespaces_max: 16,
         }
     }
+}
+
+/// Metrics that nobody reads but this program.
+pub(super) fn metrics() -> cairn_core::Result<Arc<Metrics>> {
+    let register = |error| Error::new(ErrorKind::Internal, format!("register the metrics: {error}"));
+    Metrics::new(&prometheus::Registry::new()).map(Arc::new).map_err(register)
 }
 
 /// Where the SSD file of an engine in `folder` is.

@@ -59,11 +59,7 @@ fn filled(chains: u32, clock: Arc<dyn Clock>) -> Result<House> {
     let mut sizes = Sizes { page_bytes: PAGE_BYTES, dram_bytes: DRAM_BYTES, regions: 0 };
     sizes.regions = (chains * CHAIN_PAGES).div_ceil(sizes.region_slots());
     let device = Arc::new(Zeros { bytes: sizes.ssd_bytes(), written: Mutex::default() });
-    let metrics = Arc::new(
-        cairn_core::metrics::Metrics::new(&prometheus::Registry::new())
-            .map_err(|error| BenchError::Settings(format!("register the metrics: {error}")))?,
-    );
-    let parts = SsdComponents { device: device.clone(), clock: clock.clone(), metrics };
+    let parts = SsdComponents { device: device.clone(), clock: clock.clone(), metrics: house::metrics()? };
     let tier = SsdTier::format(parts, REGION_BYTES, &OsEntropy).map_err(cairn_core::Error::from)?;
     let directory = MadeUp {
         device: tier.device_id(),

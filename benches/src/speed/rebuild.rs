@@ -13,7 +13,7 @@ use crate::error::{BenchError, Result};
 use crate::figures::{Figure, Rounds};
 
 /// Reads that fio has under way at once: as many as a scan has.
-const DEPTH: u64 = 32;
+const DEPTH: u32 = 32;
 const HEADER_BYTES: u64 = 4096;
 /// Least share of fio's reads of the headers that a rebuild reaches, with all else it does.
 const SHARE: f64 = 0.7;

@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cairn_core::metrics::Metrics;
 use cairn_core::{Checksum, Clock, Generation, OsEntropy, TenantId};
 use cairn_directory::{Change, Directory, NamespaceRecord, Record, RocksDirectory};
 use cairn_engine::OpenMode;
@@ -66,10 +65,8 @@ fn lay_out(folder: &Path, sizes: Sizes, chains: u32, clock: Arc<dyn Clock>) -> R
     let file = |source| BenchError::File { action: "make the ssd file", path: path.clone(), source };
     // Already as long as it has to be, so nothing is allocated.
     File::create(&path).and_then(|new| new.set_len(sizes.ssd_bytes())).map_err(file)?;
-    let metrics = Metrics::new(&prometheus::Registry::new());
-    let metrics = metrics.map_err(|error| BenchError::Settings(format!("register the metrics: {error}")))?;
     let device = FileDevice::open_or_create(&path, sizes.ssd_bytes()).map_err(of_ssd_device)?;
-    let parts = SsdComponents { device: Arc::new(device), clock, metrics: Arc::new(metrics) };
+    let parts = SsdComponents { device: Arc::new(device), clock, metrics: house::metrics()? };
     let tier = SsdTier::format(parts, REGION_BYTES, &OsEntropy).map_err(cairn_core::Error::from)?;
     let directory = RocksDirectory::open(&house::directory_path(folder)).map_err(cairn_core::Error::from)?;
     fill(&tier, &directory, chains).map_err(BenchError::from)?;
