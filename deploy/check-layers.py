@@ -16,7 +16,7 @@ ALLOWED = {
     "cairn-client": {"cairn-core", "cairn-proto"},
     "cairn-server": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-proto"},
     "kvctl": {"cairn-core", "cairn-proto", "cairn-client"},
-    "cairn-bench": {"cairn-core", "cairn-client", "cairn-testkit"},
+    "cairn-bench": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-client", "cairn-testkit"},
     "cairn-testkit": {"cairn-core", "cairn-policy", "cairn-ssd", "cairn-directory"},
     "cairn-lazyfs": {"cairn-testkit"},
 }

@@ -66,8 +66,16 @@ pub enum CairndError {
 /// # Errors
 /// [`CairndError::Io`].
 pub fn temporary_folder() -> Result<TempDir, CairndError> {
-    let made = tempfile::Builder::new().prefix("cairn-bench-").tempdir();
-    made.map_err(io_at("make a temporary folder", &std::env::temp_dir()))
+    temporary_folder_in(&std::env::temp_dir())
+}
+
+/// The same, in a folder of one's choice.
+///
+/// # Errors
+/// [`CairndError::Io`].
+pub fn temporary_folder_in(folder: &Path) -> Result<TempDir, CairndError> {
+    let made = tempfile::Builder::new().prefix("cairn-bench-").tempdir_in(folder);
+    made.map_err(io_at("make a temporary folder", folder))
 }
 
 /// How to start a server.

@@ -125,7 +125,7 @@ fn differing(name: &[u8], offset: usize, part: &[u8]) -> u64 {
 }
 
 /// A model that nobody trains, so that the load never meets the pages of a real one.
-fn identity(page_bytes: u64) -> Identity {
+pub(crate) fn identity(page_bytes: u64) -> Identity {
     Identity {
         model: "cairn-bench".to_owned(),
         model_revision: "1".to_owned(),

@@ -199,6 +199,11 @@ impl Catalogue {
         true
     }
 
+    /// Makes room for so many pages more, before they are taken over.
+    pub(crate) fn expect(&mut self, pages: usize) {
+        self.index.reserve(pages);
+    }
+
     /// Takes over an entry that was found on the SSD at start. The page before it may come later, or never. False if it is there
     /// already, or another page of that name has been put meanwhile.
     pub(crate) fn recover(
@@ -426,6 +431,11 @@ impl Catalogue {
     /// Entries, holes included.
     pub(crate) fn entries(&self) -> u64 {
         self.index.len() as u64
+    }
+
+    /// Bytes allocated for the index.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index.resident_bytes() as u64
     }
 
     /// Pages of `namespace` in DRAM and on the SSD.

@@ -92,19 +92,29 @@ impl Engine {
             Err(SsdError::Blank) => (SsdTier::format(parts, settings.region_bytes, &*entropy)?, true),
             Err(failed) => return Err(failed.into()),
         };
+        let tier = Arc::new(tier);
+        let io =
+            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
+        let start_pages = || PageIo::start(Arc::clone(&tier), io);
         let namespaces = Namespaces::new(settings.namespaces_max);
         let mut catalogue = Catalogue::new();
-        let mut recovery = recover(&tier, fresh, &*directory, &namespaces, &mut catalogue)?;
-        recovery.took = clock.now().since(started);
+        let mut recover = || {
+            let mut recovery = recover(&tier, fresh, &*directory, &namespaces, &mut catalogue)?;
+            recovery.took = clock.now().since(started);
+            Ok::<_, Error>(recovery)
+        };
+        let (recovery, pages) = match directory.device()? {
+            // The disk is measured while the directory is read ...
+            Some(known) if known.id == tier.device_id() => beside(recover, start_pages),
+            // ... but not while headers are scanned.
+            _ => (recover(), start_pages()),
+        };
+        let (recovery, pages) = (recovery?, pages?);
         metrics.recovered_pages.set(i64::try_from(recovery.pages).unwrap_or(i64::MAX));
         metrics.recovery_seconds.observe(recovery.took.as_secs_f64());
-        let tier = Arc::new(tier);
         // After the recovery: a caller that mends the directory and opens again does not find the memory taken.
         let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
         let page_bytes_max = settings.page_bytes_limit().min(tier.page_bytes_max());
-        let io =
-            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
-        let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Arc::new(Semaphore::new(settings.read_queue));
         // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
         let waiting_bytes = settings.write_behind_bytes.min(settings.dram.bytes / 2);
@@ -266,6 +276,15 @@ impl Engine {
     pub fn wait_warm(&self) {
         self.shared.pool.wait_warm();
     }
+}
+
+/// Does both at once.
+fn beside<A, B: Send>(one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        (one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 impl Drop for Engine {

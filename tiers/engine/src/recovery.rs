@@ -126,6 +126,7 @@ fn from_directory(
     let report = directory.scan(&mut |record| records.push(record))?;
     // Parents were mostly written before their children.
     records.sort_unstable_by_key(|record: &Record| record.generation);
+    catalogue.expect(records.len());
     let mut lost = Vec::new();
     for record in &records {
         if take_over(tier, namespaces, catalogue, record) {

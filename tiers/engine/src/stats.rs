@@ -57,6 +57,8 @@ pub struct EngineStats {
     pub write_quarantined: bool,
     /// Directory entries resident in memory.
     pub entries: u64,
+    /// Bytes allocated for the resident index.
+    pub index_bytes: u64,
     /// Namespaces known.
     pub namespaces: u64,
     /// How the data folder was opened.
@@ -69,9 +71,14 @@ impl Engine {
     /// Takes a snapshot, and sets the gauges in the metrics by it.
     pub fn stats(&self) -> EngineStats {
         let shared = &self.shared;
-        let (dram_pages, ssd_pages, entries) = {
+        let (dram_pages, ssd_pages, entries, index_bytes) = {
             let catalogue = shared.catalogue.lock();
-            (catalogue.pages_in(Tier::Dram), catalogue.pages_in(Tier::Ssd), catalogue.entries())
+            (
+                catalogue.pages_in(Tier::Dram),
+                catalogue.pages_in(Tier::Ssd),
+                catalogue.entries(),
+                catalogue.index_bytes(),
+            )
         };
         let stats = EngineStats {
             dram: TierFill {
@@ -90,6 +97,7 @@ impl Engine {
             scrub: shared.scrub.stats(&shared.tier, shared.clock.now()),
             write_quarantined: shared.is_write_quarantined(),
             entries,
+            index_bytes,
             namespaces: shared.namespaces.len() as u64,
             recovery: shared.recovery.lock().clone(),
             budget: shared.endurance.stats(),

@@ -36,6 +36,12 @@ impl Disk {
         }
     }
 
+    /// The device is no file: it is a test's, which counts steps. Then one thing is done after the other, so that their order is always the
+    /// same.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.device.ring_file().is_none()
+    }
+
     pub(crate) fn read(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
         self.device.read_at(at, parts)?;
         self.metrics.ssd_read_bytes.inc_by(total(parts));

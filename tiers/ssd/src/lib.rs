@@ -26,7 +26,7 @@
 //! | `slots` | which slots are taken, and who is reading them |
 //! | `tier` | the calls that join them |
 //! | `page_io`, `write_batch`, `start` | reads and batches of writes through a queue; which queue |
-//! | `scan`, `inspect` | all headers, for a rebuild; all there is, for whoever looks at a device that nobody uses |
+//! | `look`, `scan`, `inspect` | many small reads at once; all headers, for a rebuild; all there is, for whoever looks at a device that nobody uses |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -39,6 +39,7 @@ mod file;
 mod inspect;
 mod layout;
 mod line;
+mod look;
 mod page_io;
 #[cfg(feature = "testkit")]
 pub mod parsers;

@@ -47,14 +47,14 @@ pub enum Submitted<B> {
 pub struct PageIo {
     pub(crate) tier: Arc<SsdTier>,
     pub(crate) queue: Box<dyn TransferQueue>,
-    /// The device is no file: it is a test's, which counts steps. A batch then waits for each write, so that their order is always the same.
+    /// A batch waits for each write.
     pub(crate) in_step: bool,
 }
 
 impl PageIo {
     /// Pages of `tier`, moved by `queue`, which must work on the same device.
     pub fn new(tier: Arc<SsdTier>, queue: Box<dyn TransferQueue>) -> Self {
-        let in_step = tier.disk.device.ring_file().is_none();
+        let in_step = tier.disk.is_in_step();
         Self { tier, queue, in_step }
     }
 
