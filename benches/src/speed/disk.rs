@@ -203,7 +203,11 @@ impl Shelf {
         }
         let report = put.finish().await;
         let pages = if report.durability == Durability::Ssd { report.good_pages } else { 0 };
-        if pages == self.chain_pages as usize { Ok(()) } else { Err(cut_short("put", pages as u32, self.chain_pages)) }
+        if pages == self.chain_pages as usize {
+            Ok(())
+        } else {
+            Err(cut_short("put", u32::try_from(pages).unwrap_or(u32::MAX), self.chain_pages))
+        }
     }
 
     /// Notes the chains put since `first`, and forgets those that went for them, or are about to.
