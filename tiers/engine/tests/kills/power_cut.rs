@@ -23,7 +23,7 @@ const LIVES_WITHOUT_BARRIERS: u64 = 20;
 const POWER_CUTS: Rig = Rig {
     name: "power cut below the kernel",
     target: "-p cairn-engine --test kills -- --nocapture a_power_cut_below",
-    trials: 5,
+    trials: 20,
     nightly: 300,
     each: CUTS,
 };
