@@ -188,13 +188,19 @@ fn a_crash_of_short_scripts_loses_nothing_that_was_acknowledged() {
 fn a_rotten_page_may_be_made_whole_by_a_torn_write_of_the_same_page() {
     let house = House::new();
     let chain = house.chains.iter().position(|chain| chain.keys.len() == 1).expect("a chain of one page");
-    let put = Op::Put { chain, pages: 1, durability: Durability::Ssd };
+    let put_first = |chain| Op::Put { chain, pages: 1, durability: Durability::Ssd };
+    let put = put_first(chain);
+    // Another page before it keeps its region in use, so that its slot is filled again in the same filling.
+    let key = house.chains[chain].keys[0];
+    let is_other = |other: &crate::house::Chain| other.space == house.chains[chain].space && other.keys[0] != key;
+    let keeper = house.chains.iter().position(is_other).expect("another chain");
+    let nth = usize::from(house.chains[keeper].keys[0].as_bytes() < key.as_bytes());
     let life = house.runtime.block_on(async {
         let (cairn, start) = verify(&house, House::blank(), &Start::default()).await?;
         let mut script = Script::new(&house, cairn, start);
         // In the third sector of the payload.
-        let rot = Op::Rot { nth: 0, at: 1200 };
-        script.run(&[put, rot, Op::Reopen { orderly: false }, put]).await?;
+        let rot = Op::Rot { nth, at: 1200 };
+        script.run(&[put_first(keeper), put, rot, Op::Reopen { orderly: false }, put]).await?;
         Ok::<_, String>(script.end())
     });
     let life = life.expect("the script runs");
