@@ -124,6 +124,11 @@ impl House {
 }
 
 /// Puts pages and returns every answer, the totals last.
+/// Whether what the directory had lost has been found again.
+pub fn is_rebuilt(stats: &v1::StatsResponse) -> bool {
+    stats.recovery.as_ref().is_some_and(|recovery| recovery.mode == "rebuilt from headers")
+}
+
 pub async fn put(
     cairn: &mut CairnClient<Channel>,
     begin: v1::PutBegin,
