@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cairn_core::{Checksum, Clock, Generation, OsEntropy, TenantId};
 use cairn_directory::{Change, DeviceRecord, Directory, NamespaceRecord, Record, RocksDirectory};
 use cairn_engine::OpenMode;
-use cairn_ssd::{FileDevice, SsdComponents, SsdError, SsdTier};
+use cairn_ssd::{Device, DeviceError, FileDevice, SsdComponents, SsdError, SsdTier};
 
 use super::house::{self, House, REGION_BYTES, Sizes};
 use super::{Plan, blocking};
@@ -60,13 +60,39 @@ pub(super) async fn measure(plan: &Plan, clock: Arc<dyn Clock>) -> Result<Vec<Fi
     Ok(vec![Figure::at_most("start with a million entries, until it serves", median(starts), "ms", START_MS_MAX)])
 }
 
+/// A file that stays sparse: regions are opened, and no room is asked for.
+#[derive(Debug)]
+struct Sparse(FileDevice);
+
+impl Device for Sparse {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> std::result::Result<(), DeviceError> {
+        self.0.read_at(at, parts)
+    }
+
+    fn write_at(&self, at: u64, parts: &[&[u8]]) -> std::result::Result<(), DeviceError> {
+        self.0.write_at(at, parts)
+    }
+
+    fn barrier(&self) -> std::result::Result<(), DeviceError> {
+        self.0.barrier()
+    }
+
+    fn describe(&self) -> &str {
+        self.0.describe()
+    }
+}
+
 fn lay_out(folder: &Path, sizes: Sizes, chains: u32, clock: Arc<dyn Clock>) -> Result<()> {
     let path = house::ssd_path(folder);
     let file = |source| BenchError::File { action: "make the ssd file", path: path.clone(), source };
     // Already as long as it has to be, so nothing is allocated.
     File::create(&path).and_then(|new| new.set_len(sizes.ssd_bytes())).map_err(file)?;
     let device = FileDevice::open_or_create(&path, sizes.ssd_bytes()).map_err(of_ssd_device)?;
-    let parts = SsdComponents { device: Arc::new(device), clock, metrics: house::metrics()? };
+    let parts = SsdComponents { device: Arc::new(Sparse(device)), clock, metrics: house::metrics()? };
     let tier = SsdTier::format(parts, REGION_BYTES, &OsEntropy).map_err(cairn_core::Error::from)?;
     let directory = RocksDirectory::open(&house::directory_path(folder)).map_err(cairn_core::Error::from)?;
     fill(&tier, &directory, chains).map_err(BenchError::from)?;
