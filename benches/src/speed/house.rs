@@ -98,9 +98,9 @@ impl Sizes {
         u32::try_from((REGION_BYTES - 4096) / self.slot_bytes()).unwrap_or(u32::MAX)
     }
 
-    /// Pages that fit on the SSD before any has to leave: some slots are kept free.
+    /// Pages that are put first: half of what fits, so that none has to leave for those that are put later.
     pub(super) fn slots(&self) -> u32 {
-        (self.regions - 1).max(1) * self.region_slots()
+        (self.regions / 2).max(1) * self.region_slots()
     }
 
     /// As a server has them by default.

@@ -38,7 +38,7 @@ pub(super) async fn measure(folder: &Path, sizes: Sizes, rounds: usize, clock: &
             return Err(BenchError::Settings("the directory was lost, and nothing was rebuilt".to_owned()));
         }
         house.close().await?;
-        let per_ms = f64::from(sizes.slots()) / recovery.took.as_secs_f64() / 1e3;
+        let per_ms = recovery.pages as f64 / recovery.took.as_secs_f64() / 1e3;
         headers.add(per_ms, fio.run(job).await? / HEADER_BYTES as f64 / 1e3);
     }
     Ok(Figure::share_of("rebuild, of fio's reads of the headers", &headers, "1/ms", SHARE))

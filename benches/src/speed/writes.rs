@@ -59,7 +59,11 @@ impl Writes {
     pub(super) fn turn(&mut self, time: Duration) -> cairn_core::Result<f64> {
         let (start, mut pages) = (self.clock.now(), 0);
         while self.clock.now().since(start) < time {
-            for slot in self.taken.drain(..self.pages.len().min(self.taken.len())) {
+            // A region is filled again when its last page has left.
+            let wanted = self.pages.len() as u64;
+            while self.tier.available(self.page_bytes, wanted) < wanted
+                && let Some(slot) = self.taken.pop_front()
+            {
                 self.tier.free(slot);
             }
             self.batch()?;
