@@ -115,10 +115,9 @@ impl Case {
     }
 }
 
-/// An engine whose SSD is full, and the chains that are there, the one used longest ago first.
+/// An engine whose SSD fills up, and the chains that are whole there, the one used longest ago first.
 struct Shelf {
     house: House,
-    sizes: Sizes,
     chain_pages: u32,
     chains: VecDeque<u32>,
     next: Cell<u32>,
@@ -140,15 +139,15 @@ impl Shelf {
         let page = payload::page(b"speed", usize::try_from(sizes.page_bytes).unwrap_or(usize::MAX));
         let checksum = Checksum::of(&page);
         let (chains, next) = (VecDeque::new(), Cell::new(0));
-        let mut shelf = Self { house: open().await?, sizes, chain_pages, chains, next, page, checksum };
+        let mut shelf = Self { house: open().await?, chain_pages, chains, next, page, checksum };
         while shelf.next.get() < sizes.slots() / chain_pages {
             shelf.put().await?;
         }
-        shelf.note_put_since(0);
+        shelf.note_put_since(0)?;
         // Opened again, so that it measures how many transfers at once this disk likes: a new file has nothing to read.
         let Self { house, chains, next, page, .. } = shelf;
         house.close().await?;
-        Ok(Self { house: open().await?, sizes, chain_pages, chains, next, page, checksum })
+        Ok(Self { house: open().await?, chain_pages, chains, next, page, checksum })
     }
 
     /// Reads chains for a while; bytes a second.
@@ -187,7 +186,7 @@ impl Shelf {
         };
         tokio::try_join!(putter(), putter())?;
         let rate = self.bytes_of(self.next.get() - first) / clock.now().since(start).as_secs_f64();
-        self.note_put_since(first);
+        self.note_put_since(first)?;
         Ok(rate)
     }
 
@@ -210,16 +209,23 @@ impl Shelf {
         }
     }
 
-    /// Notes the chains put since `first`, and forgets those that went for them, or are about to.
-    fn note_put_since(&mut self, first: u32) {
+    /// Notes the chains put since `first`, and forgets those that went for them, or lost a page with a region that was emptied.
+    fn note_put_since(&mut self, first: u32) -> Result<()> {
         self.chains.extend(first..self.next.get());
-        let kept = (self.sizes.slots() / self.chain_pages - 1) as usize;
-        let gone = self.chains.len().saturating_sub(kept);
-        self.chains.drain(..gone);
+        let mut whole = VecDeque::with_capacity(self.chains.len());
+        for chain in self.chains.drain(..) {
+            let keys = house::chain(chain, self.chain_pages);
+            let found = self.house.engine.match_prefix(&self.house.namespace, &keys, u64::MAX)?;
+            if found.pages == keys.len() {
+                whole.push_back(chain);
+            }
+        }
+        self.chains = whole;
+        Ok(())
     }
 
     fn bytes_of(&self, chains: u32) -> f64 {
-        f64::from(chains) * f64::from(self.chain_pages) * self.sizes.page_bytes as f64
+        f64::from(chains) * f64::from(self.chain_pages) * self.page.len() as f64
     }
 
     fn deadline(&self) -> Deadline {
