@@ -13,12 +13,13 @@ mod held;
 mod tree;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cairn_testkit::dice::Dice;
 use fuser::{BackgroundSession, Config, MountOption};
 use parking_lot::Mutex;
+use rustix::mount::UnmountFlags;
 
 use crate::tree::{Shared, Tree};
 
@@ -46,6 +47,7 @@ pub struct Cut {
 #[derive(Debug)]
 pub struct LazyFs {
     tree: Arc<Mutex<Tree>>,
+    at: PathBuf,
     session: Option<BackgroundSession>,
 }
 
@@ -71,7 +73,7 @@ impl LazyFs {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("cairn-lazyfs".to_owned())];
         let session = fuser::spawn_mount(Shared(Arc::clone(&tree)), at, &config)?;
-        Ok(Self { tree, session: Some(session) })
+        Ok(Self { tree, at: at.to_owned(), session: Some(session) })
     }
 
     /// Cuts the power: everything that was not synced meets its fate. Whoever wrote it must be gone.
@@ -86,7 +88,8 @@ impl LazyFs {
 impl Drop for LazyFs {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            // A file that somebody still has open keeps it mounted; then it ends with this process.
+            // Out of the folder at once, even if somebody still has a file open: it then ends when that is closed.
+            let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
             let _ = session.umount_and_join();
         }
     }

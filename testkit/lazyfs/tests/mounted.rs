@@ -43,7 +43,9 @@ fn what_was_not_synced_is_seen_until_the_power_is_cut() {
 
     fs::write(at.join("renamed"), b"again").unwrap();
     File::open(at.join("renamed")).unwrap().sync_all().unwrap();
+    let left_open = File::open(at.join("renamed")).unwrap();
     drop(lazy);
     assert_eq!(fs::read(below.join("renamed")).unwrap(), b"again");
     assert!(fs::read_dir(&at).unwrap().next().is_none(), "it is unmounted");
+    drop(left_open);
 }
