@@ -18,18 +18,18 @@ const PAGE_BYTES: u64 = 1 << 20;
 const SLOT_BYTES: u64 = PAGE_BYTES + 4096;
 
 /// Puts `pages` pages of a chain into a server on `folder`, and stops it.
-async fn put(folder: TempDir, pages: usize) -> TempDir {
+async fn put(folder: TempDir, pages: u32) -> TempDir {
     let mut house = House::open_in(folder, &[]).await;
     let namespace = house.namespace(&identity(PAGE_BYTES)).await;
-    let tokens: Vec<u32> = (0..u32::try_from(pages).expect("few") * PAGE_TOKENS).collect();
+    let tokens: Vec<u32> = (0..pages * PAGE_TOKENS).collect();
     let keys = cairn_core::chain_from_tokens(&namespace, &tokens, PAGE_TOKENS, &[]).unwrap();
-    let parts = all_parts(pages as u64, PAGE_BYTES);
+    let parts = all_parts(u64::from(pages), PAGE_BYTES);
     let done = totals(&house.put(begin(&namespace, &keys, v1::Durability::Ssd), parts).await.unwrap());
-    assert_eq!((done.good_pages, done.durability()), (pages as u64, v1::Durability::Ssd));
+    assert_eq!((done.good_pages, done.durability()), (u64::from(pages), v1::Durability::Ssd));
     house.stop().await
 }
 
-async fn filled(pages: usize) -> TempDir {
+async fn filled(pages: u32) -> TempDir {
     put(tempfile::tempdir().unwrap(), pages).await
 }
 

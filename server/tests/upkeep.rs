@@ -10,16 +10,16 @@ use cairn_proto::v1;
 use house::*;
 
 const PAGE_BYTES: u64 = 1 << 20;
-const PAGES: usize = 4;
+const PAGES: u32 = 4;
 
 /// A server with a chain of four pages on its SSD.
 async fn filled() -> (House, cairn_core::NamespaceId, Vec<PageKey>) {
     let mut house = House::open_with(&[("ssd.scrub_period", "0s")]).await;
     let namespace = house.namespace(&identity(PAGE_BYTES)).await;
-    let tokens: Vec<u32> = (0..u32::try_from(PAGES).expect("few") * PAGE_TOKENS).collect();
+    let tokens: Vec<u32> = (0..PAGES * PAGE_TOKENS).collect();
     let keys = cairn_core::chain_from_tokens(&namespace, &tokens, PAGE_TOKENS, &[]).unwrap();
     let begin = begin(&namespace, &keys, v1::Durability::Ssd);
-    let done = totals(&house.put(begin, all_parts(PAGES as u64, PAGE_BYTES)).await.unwrap());
+    let done = totals(&house.put(begin, all_parts(u64::from(PAGES), PAGE_BYTES)).await.unwrap());
     assert_eq!(done.durability(), v1::Durability::Ssd);
     (house, namespace, keys)
 }

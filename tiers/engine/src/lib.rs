@@ -41,6 +41,7 @@ mod room;
 mod scrub;
 mod settings;
 mod stats;
+mod under_way;
 mod values;
 mod verify;
 mod write_queue;

@@ -1,10 +1,9 @@
 //! The scrub: every page on the SSD is read and verified once a period, so that damage is found while it can be mended.
 //!
-//! One thread reads by the [timetable](cairn_policy::Timetable), in the order of regions and slots, behind everybody else: its transfers are of
-//! the last class, a batch of few pages is under way at once, in memory of its own, and each is paced by the limit. A page is picked and pinned under
-//! the catalogue's lock, read without it, and judged under it again: damage counts, and costs the page, only if it is still there and still the
-//! same filling. What was cleared, moved or written anew meanwhile is no damage. A page that the device refuses to read stays: a disk that
-//! refuses everything for a while must not cost all it holds. Its region does not count as verified.
+//! One thread reads by the [timetable](cairn_policy::Timetable), in the order of regions and slots, behind everybody else: few pages are
+//! [under way](crate::under_way) at once, and each is paced by the limit. What was cleared, moved or written anew while it was read is no damage. A
+//! page that the device refuses to read stays: a disk that refuses everything for a while must not cost all it holds. Its region does not
+//! count as verified.
 //!
 //! A [verification](crate::verify) takes the thread's place while it lasts.
 //!
@@ -14,11 +13,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cairn_core::metrics::IoClass;
-use cairn_core::{Error, ErrorKind, Moment, Result, SlotId};
+use cairn_core::{Error, ErrorKind, Moment, Result};
 use cairn_directory::{Directory, DirectoryError, NamespaceNo};
 use cairn_policy::{Due, ScrubMark, ScrubPlan, Timetable};
-use cairn_ssd::{Expected, PageMemory, ReadFault, ReadJob, ReadReply, SsdTier, Submitted, Withdrawn};
+use cairn_ssd::SsdTier;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -26,6 +24,7 @@ use tracing::{info, warn};
 use crate::endurance::{COMMIT_BYTES, REMEMBER_INTERVAL};
 use crate::engine::{Engine, Shared};
 use crate::recovery::OpenMode;
+use crate::under_way::{UnderWay, Verified};
 use crate::values::ToVerify;
 use crate::write_queue::Work;
 use crate::writer;
@@ -83,18 +82,6 @@ struct State {
     asked: u64,
     answered: u64,
     stopping: bool,
-}
-
-/// What became of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verified {
-    Whole {
-        bytes: u64,
-    },
-    Damaged,
-    Unreadable,
-    /// It had left meanwhile, or the engine is closing.
-    Gone,
 }
 
 impl Scrub {
@@ -343,69 +330,6 @@ fn until_due(state: &State, shared: &Shared, now: Moment) -> Duration {
         _ => timetable.until(next.unwrap_or(u32::MAX), slots, now),
     };
     due.unwrap_or_default().max(state.free_at.since(now))
-}
-
-/// A page that is being read.
-#[derive(Debug)]
-pub(crate) struct UnderWay {
-    namespace: NamespaceNo,
-    pub(crate) slot: SlotId,
-    expected: Expected,
-    reply: ReadReply<PageMemory>,
-}
-
-impl UnderWay {
-    /// Begins to read a page. `None` if the engine is closing: nobody else has places in the line.
-    pub(crate) fn begin(shared: &Shared, page: ToVerify) -> Option<Self> {
-        let ToVerify { namespace, expected, pin } = page;
-        let slot = pin.slot();
-        let job = ReadJob { pin, expected, into: PageMemory::new(expected.payload_bytes) };
-        match shared.pages.read(IoClass::Scrub, job) {
-            Submitted::Queued(reply) => Some(Self { namespace, slot, expected, reply }),
-            Submitted::Full => None,
-        }
-    }
-
-    /// Waits for the page and judges it. Blocks.
-    fn wait(self, shared: &Shared) -> Verified {
-        let read = self.reply.wait();
-        judge(shared, self.namespace, &self.expected, read)
-    }
-
-    /// Waits for the page and judges it. Dropping it withdraws the read.
-    pub(crate) async fn end(self, shared: &Shared) -> Verified {
-        let read = self.reply.await;
-        judge(shared, self.namespace, &self.expected, read)
-    }
-}
-
-fn judge(
-    shared: &Shared,
-    namespace: NamespaceNo,
-    expected: &Expected,
-    read: std::result::Result<std::result::Result<PageMemory, ReadFault>, Withdrawn>,
-) -> Verified {
-    let Expected { key, generation, payload_bytes, .. } = expected;
-    match read {
-        Ok(Ok(_)) => {
-            shared.metrics.ssd_scrubbed_pages.inc();
-            shared.metrics.ssd_scrubbed_bytes.inc_by(*payload_bytes);
-            Verified::Whole { bytes: *payload_bytes }
-        }
-        Ok(Err(fault @ ReadFault::Damaged(_))) => {
-            if !shared.drop_lost_on_ssd(namespace, key, *generation, &fault) {
-                return Verified::Gone;
-            }
-            shared.metrics.ssd_scrub_damaged.inc();
-            Verified::Damaged
-        }
-        Ok(Err(fault)) => {
-            shared.tier.note(&fault);
-            warn!(page = %key, %fault, "the scrub could not read a page");
-            Verified::Unreadable
-        }
-        Err(Withdrawn) => Verified::Gone,
-    }
 }
 
 /// Starts the thread.

@@ -11,7 +11,8 @@ use cairn_directory::NamespaceNo;
 
 use crate::engine::{Engine, Shared};
 use crate::namespace::Namespace;
-use crate::scrub::{Place, Scrub, UnderWay, Verified};
+use crate::scrub::{Place, Scrub};
+use crate::under_way::{UnderWay, Verified};
 
 /// When to ask again while another verification is under way.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
