@@ -24,7 +24,7 @@
 //! | `layout`, `sector` | where things lie; how the small fixed records are sealed |
 //! | `superblock`, `region` | the two kinds of fixed records, and the generations |
 //! | `slots` | which slots are taken, and who is reading them |
-//! | `tier` | the calls that join them |
+//! | `tier` | the calls that join them; `tier/regions`: slots, and the life of a region |
 //! | `page_io`, `write_batch`, `start` | reads and batches of writes through a queue; which queue |
 //! | `look`, `scan`, `inspect` | many small reads at once; all headers, for a rebuild; all there is, for whoever looks at a device that nobody uses |
 #![deny(unsafe_code)]
