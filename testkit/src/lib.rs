@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod crowded;
 pub mod dice;
 pub mod fault_device;
 pub mod fuzz;

@@ -36,14 +36,20 @@ fn roll_open(house: &House, dice: &mut Dice, ops: usize) -> Vec<Op> {
     rolled
 }
 
+/// A life that was on good disks so far, and goes on as `plan` says.
+async fn begin<'a>(house: &'a House, dice: &mut Dice, plan: Plan) -> Result<Script<'a>, String> {
+    let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
+    let mut script = Script::new(house, cairn, start);
+    let ops = 1 + dice.place(6);
+    script.run(&roll_open(house, dice, ops)).await?;
+    script.cairn().recorder.set_plan(plan);
+    Ok(script)
+}
+
 /// A life on good disks first, then as `plan` says.
 fn life(house: &House, dice: &mut Dice, plan: Plan) -> Result<Life, String> {
     house.runtime.block_on(async {
-        let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
-        let mut script = Script::new(house, cairn, start);
-        let ops = 1 + dice.place(6);
-        script.run(&roll_open(house, dice, ops)).await?;
-        script.cairn().recorder.set_plan(plan);
+        let mut script = begin(house, dice, plan).await?;
         let ops = 4 + dice.place(8);
         script.run(&roll_open(house, dice, ops)).await?;
         Ok(script.end())
@@ -97,11 +103,7 @@ fn f05_a_failed_barrier_is_not_repeated_and_a_lying_one_yields_no_wrong_bytes() 
 /// A life in which the operator lifts the quarantine after each operation, whatever failed.
 fn life_with_an_operator(house: &House, dice: &mut Dice, plan: Plan) -> Result<Life, String> {
     house.runtime.block_on(async {
-        let (cairn, start) = verify(house, House::blank(), &Start::default()).await?;
-        let mut script = Script::new(house, cairn, start);
-        let ops = 1 + dice.place(6);
-        script.run(&roll_open(house, dice, ops)).await?;
-        script.cairn().recorder.set_plan(plan);
+        let mut script = begin(house, dice, plan).await?;
         let ops = 6 + dice.place(10);
         for op in roll_open(house, dice, ops) {
             script.run(&[op]).await?;
