@@ -201,6 +201,13 @@ impl Cairnd {
         &self.endpoint
     }
 
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.process.recipe.log()).unwrap_or_default();
+        let from = usize::try_from(self.process.log_from).unwrap_or(usize::MAX);
+        String::from_utf8_lossy(log.get(from..).unwrap_or_default()).into_owned()
+    }
+
     /// Its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.child.id()

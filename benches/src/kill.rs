@@ -155,9 +155,13 @@ pub async fn run_with(folder: &Path, kills: u64, seed: u64, while_down: WhileDow
         }
         cairnd = Cairnd::start(recipe).await?;
         let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
+        store.recovered().await?;
         let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.place(chains.len())));
         let verdict = verify(&store, put.iter().chain(older)).await?;
-        run.failures += u64::from(!verdict.is_good());
+        if !verdict.is_good() {
+            run.failures += 1;
+            eprintln!("after kill {}: {verdict:?}; its server says:\n{}", run.kills, cairnd.log());
+        }
         chains.extend(put);
     }
     let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use cairn_core::in_one_line;
 use cairn_server::config::{Flags, Settings, doc, load};
 use cairn_server::data_folder::FolderError;
 use cairn_server::{Closed, Running, Server, StartError, StorageError, log, offline, process};
@@ -105,13 +106,6 @@ fn exit_code(error: &StartError) -> u8 {
 
 /// Says what is wrong, with every cause, in one line.
 fn fail(error: &dyn Error, code: u8) -> ExitCode {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    eprintln!("cairnd: {line}");
+    eprintln!("cairnd: {}", in_one_line(error));
     ExitCode::from(code)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cairn_core::metrics::Metrics;
-use cairn_core::{Clock, Entropy, Error};
+use cairn_core::{Clock, Entropy, Error, in_one_line};
 use cairn_directory::{DirectoryError, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings};
 use cairn_pool::PoolSettings;
@@ -90,7 +90,8 @@ fn is_damaged_directory(error: &StorageError) -> bool {
 
 fn set_aside(path: &Path, error: &StorageError) -> Result<(), StorageError> {
     let aside = RocksDirectory::set_aside(path)?;
-    warn!(%error, aside = %aside.display(), "the directory is damaged; it is set aside and made again from the pages' headers");
+    let error = in_one_line(error);
+    warn!(error, aside = %aside.display(), "the directory is damaged; it is set aside and made again from the pages' headers");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Call, Family, Label};
 use cairn_core::{Error, ErrorKind, Result, StopReason, Tier};
-use cairn_engine::{BudgetStats, EngineStats, FlashStats, NamespaceSummary};
+use cairn_engine::{BudgetStats, EngineStats, FlashStats, NamespaceSummary, OpenMode};
 use cairn_proto::v1;
 use cairn_proto::v1::admin_server::Admin;
 use prometheus::IntCounter;
@@ -95,6 +95,7 @@ impl House {
                 mode: stats.recovery.mode.label().to_owned(),
                 pages: stats.recovery.pages,
                 dropped: stats.recovery.dropped,
+                rebuilding: stats.recovery.mode == OpenMode::Rebuilding,
                 millis: u64::try_from(stats.recovery.took.as_millis()).unwrap_or(u64::MAX),
             }),
             budget: Some(self.budget_stats(&stats.budget)),

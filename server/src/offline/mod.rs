@@ -3,9 +3,9 @@
 mod report;
 mod verify;
 
-use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 
+use cairn_core::in_one_line;
 use cairn_directory::{DirectoryError, RocksDirectory};
 use cairn_ssd::{DeviceError, SsdError};
 use clap::Subcommand;
@@ -97,7 +97,7 @@ pub fn run(command: &Offline) -> u8 {
             code
         }
         Err(error) => {
-            eprintln!("cairnd: {}", chain(&error));
+            eprintln!("cairnd: {}", in_one_line(&error));
             exit_code(&error)
         }
     }
@@ -119,18 +119,6 @@ fn aside_in_words(aside: &Path, json: bool) -> String {
         "the directory is set aside in {}; start the server, and it makes a new one from the pages' headers",
         aside.display()
     )
-}
-
-/// The error and its causes in one line.
-fn chain(error: &dyn StdError) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }
 
 fn exit_code(error: &OfflineError) -> u8 {

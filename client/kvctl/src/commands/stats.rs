@@ -158,6 +158,7 @@ pub(super) fn as_json(stats: &StatsResponse) -> Value {
         "scrub": scrub.as_ref().map(super::scrub::as_json),
         "recovery": recovery.as_ref().map(|recovery| json!({
             "mode": recovery.mode, "pages": recovery.pages, "dropped": recovery.dropped, "millis": recovery.millis,
+            "rebuilding": recovery.rebuilding,
         })),
     })
 }
