@@ -156,6 +156,10 @@ pub async fn run_with(folder: &Path, kills: u64, seed: u64, while_down: WhileDow
         cairnd = Cairnd::start(recipe).await?;
         let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
         store.recovered().await?;
+        // Allowed, and worth knowing: it costs a scan of the device.
+        for line in cairnd.log().lines().filter(|line| line.contains("set aside")) {
+            println!("after kill {}: {line}", run.kills);
+        }
         let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.place(chains.len())));
         let verdict = verify(&store, put.iter().chain(older)).await?;
         if !verdict.is_good() {
