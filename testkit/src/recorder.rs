@@ -691,13 +691,17 @@ impl Directory for RecordedDirectory {
     }
 }
 
-/// The key that the header in `write` names, if it begins like a page.
-pub fn page_in(write: &Write) -> Option<(PageKey, u64)> {
-    let bytes = &write.bytes;
-    if bytes.len() <= cairn_core::HEADER_BYTES || !bytes.starts_with(b"CAIRNPG1") {
-        return None;
+/// Key and generation of each page in a write: of whatever begins like a page in it, and has more than a header.
+pub fn pages_in(write: &Write) -> Vec<(PageKey, u64)> {
+    let blocks = write.bytes.chunks_exact(cairn_core::HEADER_BYTES);
+    if blocks.len() < 2 {
+        return Vec::new();
     }
-    let key: [u8; 32] = bytes.get(64..96)?.try_into().ok()?;
-    let generation: [u8; 8] = bytes.get(136..144)?.try_into().ok()?;
+    blocks.filter_map(page_of).collect()
+}
+
+fn page_of(block: &[u8]) -> Option<(PageKey, u64)> {
+    let key: [u8; 32] = block.strip_prefix(b"CAIRNPG1")?.get(56..88)?.try_into().ok()?;
+    let generation: [u8; 8] = block.get(136..144)?.try_into().ok()?;
     Some((PageKey::from_bytes(key), u64::from_le_bytes(generation)))
 }

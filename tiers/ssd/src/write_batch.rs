@@ -79,6 +79,7 @@ impl<'a> WriteBatch<'a> {
     /// Begins to write what waits for one more.
     fn submit(&mut self) -> Result<(), SsdError> {
         let Some(mut stretch) = self.stretch.take() else { return Ok(()) };
+        self.io.tier.disk.writable()?;
         self.progress.state.lock().pending += 1;
         stretch.pending = Some(Pending(Arc::clone(&self.progress)));
         let mut next: Box<dyn Transfer> = Box::new(stretch);

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use cairn_core::Durability;
 use cairn_engine::OpenMode;
 use cairn_testkit::dice::Dice;
-use cairn_testkit::recorder::{DirectoryState, Point, Power, Recorder, Tally, World, page_in};
+use cairn_testkit::recorder::{DirectoryState, Point, Power, Recorder, Tally, World, pages_in};
 use cairn_testkit::trials::{Rig, Total, dice_of, number, record, seed};
 
 use crate::house::House;
@@ -204,7 +204,7 @@ fn a_rotten_page_may_be_made_whole_by_a_torn_write_of_the_same_page() {
         Ok::<_, String>(script.end())
     });
     let life = life.expect("the script runs");
-    let is_page = |point: &Point| matches!(point, Point::Write(write) if page_in(write).is_some());
+    let is_page = |point: &Point| matches!(point, Point::Write(write) if !pages_in(write).is_empty());
     let last = life.history.points.iter().rposition(is_page).expect("it was put twice") + 1;
     let mut world = life.history.cursor().crash(last, false, false);
     let write = world.unsynced.pop().expect("the write is under way");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cairn_core::{PageKey, Tier};
 use cairn_directory::Change;
 use cairn_engine::OpenMode;
-use cairn_testkit::recorder::{History, Point, Recorder, World, page_in};
+use cairn_testkit::recorder::{History, Point, Recorder, World, pages_in};
 
 use crate::house::{Cairn, House, PAGE_BYTES, Seen, slot_bytes};
 
@@ -114,7 +114,7 @@ impl Event {
     pub(crate) fn of(house: &House, point: &Point) -> Vec<Self> {
         match point {
             Point::Write(write) => {
-                page_in(write).map(|(key, generation)| Self::Filled(key, generation)).into_iter().collect()
+                pages_in(write).into_iter().map(|(key, generation)| Self::Filled(key, generation)).collect()
             }
             Point::Commit(changes) => changes.iter().filter_map(|change| Self::of_change(house, change)).collect(),
             _ => Vec::new(),
