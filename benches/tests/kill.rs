@@ -19,7 +19,7 @@ use cairn_bench::store::Store;
 use cairn_lazyfs::{LazyFs, Unsynced};
 use cairn_testkit::dice::Dice;
 use cairn_testkit::rigs::{self, RigRun};
-use cairn_testkit::trials::{is_nightly, number};
+use cairn_testkit::trials::{count, number};
 
 /// Kills of one server folder: it grows with them.
 const KILLS_OF_A_FOLDER: u64 = 50;
@@ -64,7 +64,7 @@ fn record(rig: &str, trials: u64, failures: u64, seed: u64, seconds: f64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_acknowledged_as_durable_is_found_after_every_kill() {
-    let kills = number("CAIRN_KILLS").unwrap_or(if is_nightly() { 10_000 } else { 100 });
+    let kills = number("CAIRN_KILLS").unwrap_or_else(|| count(100, 10_000));
     kill_all("kill", kills, |here, _| (here.join("data"), || Ok(()))).await;
 }
 
@@ -74,7 +74,7 @@ async fn every_page_acknowledged_as_durable_is_found_after_every_kill_and_power_
         println!("skipped: a file system that loses what was not synced can not be mounted here: {reason}");
         return;
     }
-    let kills = number("CAIRN_POWER_CUTS").unwrap_or(if is_nightly() { 300 } else { 5 });
+    let kills = number("CAIRN_POWER_CUTS").unwrap_or_else(|| count(5, 300));
     kill_all("kill and power cut", kills, |here, seed| {
         let (below, at) = (here.join("below"), here.join("at"));
         std::fs::create_dir(&below).unwrap();
