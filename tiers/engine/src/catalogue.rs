@@ -35,6 +35,14 @@ pub(crate) struct Catalogue {
     /// By the namespace's number.
     shapes: Vec<Option<Shape>>,
     unread: Unread,
+    recovered: Recovered,
+}
+
+/// Pages taken over in this step that the policy has not been told of, each with its parent; and the name of the last.
+#[derive(Default, Debug)]
+struct Recovered {
+    pages: Vec<(PageId, Option<PageId>)>,
+    last: Option<(NamespaceNo, PageKey)>,
 }
 
 /// Slots on the SSD that could not be read, and what the directory says of them.
@@ -49,7 +57,14 @@ struct TierState {
 impl Catalogue {
     pub(crate) fn new() -> Self {
         let tier = || TierState { policy: Box::new(PrefixLru::new()), residents: Residents::default() };
-        Self { index: Index::new(), dram: tier(), ssd: tier(), shapes: Vec::new(), unread: BTreeMap::new() }
+        Self {
+            index: Index::new(),
+            dram: tier(),
+            ssd: tier(),
+            shapes: Vec::new(),
+            unread: BTreeMap::new(),
+            recovered: Recovered::default(),
+        }
     }
 
     /// Says what the pages of namespace `no` look like.
@@ -207,8 +222,8 @@ impl Catalogue {
         self.index.reserve(pages);
     }
 
-    /// Takes over an entry that was found on the SSD at start. The page before it may come later, or never. False if it is there
-    /// already, or another page of that name has been put meanwhile.
+    /// Takes over an entry that was found on the SSD at start, the oldest first; [`Catalogue::end_recovery`] ends the step. The page before
+    /// it may come later, or never. False if it is there already, or another page of that name has been put meanwhile.
     pub(crate) fn recover(
         &mut self,
         name: &PageName,
@@ -216,7 +231,7 @@ impl Catalogue {
         generation: Generation,
         checksum: Checksum,
     ) -> bool {
-        let parent = name.parent.and_then(|key| self.parent_or_hole(name, key));
+        let parent = name.parent.and_then(|key| self.recovered_parent(name, key));
         let Some(id) = self.find_or_insert(name, parent) else { return false };
         let Some(entry) = self.index.get_mut(id) else { return false };
         if entry.ssd.is_some() || (entry.dram.is_some() && entry.checksum != checksum) {
@@ -226,8 +241,23 @@ impl Catalogue {
         entry.generation = generation;
         entry.checksum = checksum;
         self.ssd.residents.add(slot, id);
-        self.ssd.policy.insert(id, parent);
+        self.recovered.pages.push((id, parent));
+        self.recovered.last = Some((name.namespace, name.key));
         true
+    }
+
+    /// Pages were mostly written in the order of their chains: the parent of one is the one before.
+    fn recovered_parent(&mut self, name: &PageName, parent: PageKey) -> Option<PageId> {
+        match (self.recovered.last, self.recovered.pages.last()) {
+            (Some(last), Some((id, _))) if last == (name.namespace, parent) => Some(*id),
+            _ => self.parent_or_hole(name, parent),
+        }
+    }
+
+    /// Ends a step of recovery, under the lock under which it began.
+    pub(crate) fn end_recovery(&mut self) {
+        let Recovered { pages, .. } = std::mem::take(&mut self.recovered);
+        self.ssd.policy.restore(&pages);
     }
 
     /// After recovery: what hangs below a hole can not be reached, so it goes first.

@@ -80,7 +80,9 @@ fn take_over_some(shared: &Shared, records: &[Record]) -> Result<()> {
         let mut catalogue = shared.catalogue.lock();
         let is_lost = |record: &&Record| !take_over(&shared.tier, &shared.namespaces, &mut catalogue, record);
         let lost = records.iter().filter(is_lost);
-        lost.map(|record| Change::Remove { namespace: record.namespace, key: record.key }).collect()
+        let lost = lost.map(|record| Change::Remove { namespace: record.namespace, key: record.key }).collect();
+        catalogue.end_recovery();
+        lost
     };
     let mut recovery = shared.recovery.lock();
     recovery.pages += (records.len() - lost.len()) as u64;

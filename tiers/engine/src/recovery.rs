@@ -135,6 +135,7 @@ fn from_directory(
             lost.push(Change::Remove { namespace: record.namespace, key: record.key });
         }
     }
+    catalogue.end_recovery();
     tier.settle();
     catalogue.demote_below_holes();
     found.dropped = report.corrupt_records + lost.len() as u64;
