@@ -184,7 +184,9 @@ impl Read {
         shared.read_pace.observe(namespace.page_bytes(), shared.clock.now().since(started));
         let Ok(page) = frame.seal(checksum) else {
             shared.metrics.dram_damaged.inc();
-            error!(page = %key, "a page changed in memory while it was being loaded");
+            if let Some(kept_back) = shared.page_troubles.damaged_in_dram.line(shared.clock.now()) {
+                error!(page = %key, kept_back, "a page changed in memory while it was being loaded");
+            }
             return Loaded::ReadFailed;
         };
         shared.catalogue.lock().publish_loaded(namespace.no(), &key, generation, page.clone());
