@@ -8,4 +8,5 @@ pub mod fuzz;
 pub mod payload;
 pub mod recorder;
 pub mod rigs;
+pub mod schedules;
 pub mod trials;

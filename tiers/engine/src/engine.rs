@@ -1,8 +1,6 @@
 //! The engine: what it is made of, how it opens and closes, and the calls that are short.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cairn_core::{
@@ -12,8 +10,6 @@ use cairn_core::{
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
 use cairn_pool::{Pool, SealedPage};
 use cairn_ssd::{IoSettings, PageIo, ReadFault, SsdComponents, SsdError, SsdTier};
-use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
 use crate::catalogue::Catalogue;
@@ -23,6 +19,7 @@ use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
 use crate::recovery::{Recovery, recover};
 use crate::settings::{Components, EngineSettings};
+use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Ordering, Semaphore, spawn_blocking, timeout};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
 use crate::writer;
@@ -135,7 +132,7 @@ impl Engine {
         });
         let writer = {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
+            Builder::new()
                 .name("cairn-writer".to_owned())
                 .spawn(move || writer::run(&shared))
                 .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
@@ -214,13 +211,13 @@ impl Engine {
         let Some(writer) = self.writer.lock().take() else { return Closed::Orderly };
         self.shared.queue.stop(false);
         let shared = Arc::clone(&self.shared);
-        let closing = tokio::task::spawn_blocking(move || {
+        let closing = spawn_blocking(move || {
             // A panic of the writer has been reported by its thread.
             let _ = writer.join();
             let remembered = shared.endurance.close(&*shared.directory);
             shared.directory.close().map_err(Error::from).and(remembered)
         });
-        match tokio::time::timeout(grace, closing).await {
+        match timeout(grace, closing).await {
             Ok(Ok(Ok(()))) => Closed::Orderly,
             Ok(Ok(Err(failed))) => {
                 error!(cause = failed.chain(), "close the directory");

@@ -36,6 +36,7 @@ mod reuse;
 mod room;
 mod settings;
 mod stats;
+mod sync;
 mod values;
 mod write_queue;
 mod writer;

@@ -7,8 +7,6 @@
 //!
 //! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
 
-use std::sync::atomic::Ordering;
-
 use cairn_core::metrics::{Damage, Skipped};
 use cairn_core::{Checksum, Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
 use cairn_directory::{Change, NamespaceNo, Record};
@@ -18,6 +16,7 @@ use tracing::{error, warn};
 use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
 use crate::engine::Shared;
 use crate::reclaim::make_room;
+use crate::sync::{Ordering, oneshot};
 use crate::values::{Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
 
@@ -304,7 +303,7 @@ fn quarantine(shared: &Shared, failed: &Error) {
 
 /// Asks the writer to clear a namespace.
 pub(crate) async fn ask_to_clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
-    let (answer, answered) = tokio::sync::oneshot::channel();
+    let (answer, answered) = oneshot::channel();
     shared.queue.push(Work::Clear(no, id, answer));
     answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the server is stopping")))
 }

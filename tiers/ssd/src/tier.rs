@@ -11,7 +11,6 @@ use cairn_core::{
     Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, Place,
     SlotId,
 };
-use parking_lot::Mutex;
 
 use crate::block::{self, Block, EMPTY};
 use crate::device::{Device, DeviceError};
@@ -21,6 +20,7 @@ use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
 use crate::slots::{QuarantinedSlot, ReadPin, Slots};
 use crate::superblock::{Superblock, Superblocks};
+use crate::sync::Mutex;
 
 /// What the tier is built of.
 #[derive(Clone, Debug)]

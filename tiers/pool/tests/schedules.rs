@@ -1,0 +1,129 @@
+//! The pool under many schedules: no frame is lent twice, none is lost, and nobody who waits for one waits for ever.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can not go on says so by panicking")]
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+
+use cairn_core::{Checksum, SlotId, metrics::Metrics};
+use cairn_pool::{HugePages, PageBufMut, Pool, PoolSettings, TenantNo};
+use cairn_schedules::{point, task, thread};
+use cairn_testkit::dice::Dice;
+use cairn_testkit::schedules;
+
+const PAGE_BYTES: u64 = 4096;
+const ARENAS: u64 = 2;
+const FRAMES: u64 = 4;
+const TENANTS: u64 = 2;
+const TAKERS: u64 = 3;
+
+fn pool() -> Pool {
+    let bytes = FRAMES * PAGE_BYTES;
+    let settings = PoolSettings { bytes, arena_bytes: bytes / ARENAS, huge_pages: HugePages::Off };
+    Pool::start(settings, Arc::new(Metrics::new(&prometheus::Registry::new()).unwrap())).unwrap()
+}
+
+/// The frames that are out, written down between two steps of the schedule.
+#[derive(Clone, Default)]
+struct Lent(Arc<std::sync::Mutex<HashSet<SlotId>>>);
+
+impl Lent {
+    /// Takes a frame for `tenant` if there is one, and marks it.
+    fn take(&self, pool: &Pool, tenant: u64) -> Option<PageBufMut> {
+        let mut frame = pool.reserve(TenantNo(tenant as u32), PAGE_BYTES)?;
+        assert!(self.0.lock().unwrap().insert(frame.slot()), "a frame was lent twice");
+        assert!([0, tenant + 1].contains(&u64::from(frame[0])), "a tenant sees what another one wrote");
+        frame.fill(tenant as u8 + 1);
+        point();
+        assert!(frame.iter().all(|byte| u64::from(*byte) == tenant + 1), "somebody else wrote into the frame");
+        Some(frame)
+    }
+
+    fn is_back(&self, slot: SlotId) {
+        assert!(self.0.lock().unwrap().remove(&slot), "only a frame that is out comes back");
+    }
+}
+
+/// Takes frames, and gives them back in one of the ways there are.
+fn take_and_give(pool: &Pool, lent: &Lent, dice: &mut Dice) {
+    for _ in 0..3 {
+        let Some(frame) = lent.take(pool, dice.below(TENANTS)) else { continue };
+        let slot = frame.slot();
+        match dice.place(4) {
+            // Dropped unsealed.
+            0 => {
+                lent.is_back(slot);
+                drop(frame);
+            }
+            // Refused by its checksum.
+            1 => {
+                lent.is_back(slot);
+                frame.seal(Checksum::of(b"another page")).unwrap_err();
+            }
+            // Sealed and shared; the last holder gives it back.
+            way => {
+                let checksum = Checksum::of(&frame);
+                let page = frame.seal(checksum).unwrap();
+                let other = page.clone();
+                let reads = lent.clone();
+                let reader = thread::spawn(move || {
+                    let bytes = other.verified().unwrap().into_bytes();
+                    drop(other);
+                    point();
+                    assert_eq!(Checksum::of(&bytes), checksum, "a page changed while it was held");
+                    if way == 2 {
+                        reads.is_back(slot);
+                    }
+                });
+                if way == 2 {
+                    drop(page);
+                    reader.join().unwrap();
+                } else {
+                    reader.join().unwrap();
+                    lent.is_back(slot);
+                    drop(page);
+                }
+            }
+        }
+        if dice.place(4) == 0 {
+            pool.drain(slot.region);
+        }
+    }
+}
+
+/// Waits for a frame as the engine does.
+async fn wait_for_frame(pool: Pool, lent: Lent, tenant: u64) {
+    loop {
+        let mut freed = pin!(pool.freed().notified());
+        freed.as_mut().enable();
+        if let Some(frame) = lent.take(&pool, tenant) {
+            lent.is_back(frame.slot());
+            return;
+        }
+        freed.await;
+    }
+}
+
+fn frames_come_and_go(dice: &mut Dice) {
+    let (pool, lent) = (pool(), Lent::default());
+    let takers: Vec<_> = (0..TAKERS)
+        .map(|_| {
+            let (pool, lent, mut dice) = (pool.clone(), lent.clone(), Dice::new(dice.roll()));
+            thread::spawn(move || take_and_give(&pool, &lent, &mut dice))
+        })
+        .collect();
+    let waiters: Vec<_> =
+        (0..TENANTS).map(|tenant| task::spawn(wait_for_frame(pool.clone(), lent.clone(), tenant))).collect();
+    takers.into_iter().for_each(|taker| taker.join().unwrap());
+    waiters.into_iter().for_each(|waiter| task::block_on(waiter).unwrap());
+    pool.wait_warm();
+    assert_eq!(pool.used_bytes(), 0);
+    assert!((0..ARENAS as u32).all(|arena| pool.taken_in(arena) == 0));
+    let all: Vec<_> = (0..FRAMES).map_while(|_| lent.take(&pool, 0)).collect();
+    assert_eq!(all.len() as u64, FRAMES, "a frame was lost");
+}
+
+#[test]
+fn frames_are_lent_once_and_whoever_waits_gets_one() {
+    schedules::run("R5 pool frames", "-p cairn-pool --features schedules --test schedules", frames_come_and_go);
+}
