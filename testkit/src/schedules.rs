@@ -3,12 +3,16 @@
 //! The crate under test is built with its feature `schedules`. Half of the schedules choose the next thread by chance, half by priorities
 //! that change at a few moments. A schedule that fails is one of a trial's, and the trial's command runs it again.
 
+mod turns;
+
 use std::sync::Arc;
 
 use cairn_schedules::{Choice, explore};
 
 use crate::dice::Dice;
 use crate::trials::Rig;
+
+pub use turns::TurnDevice;
 
 /// Schedules of each kind in every `make test`.
 const SCHEDULES: u64 = 1000;

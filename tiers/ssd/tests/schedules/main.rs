@@ -1,1 +1,14 @@
-fn main() {}
+//! The SSD tier under many schedules: slots, barriers, transfers, and the threads that move them.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "tests count in small numbers and fail by panicking"
+)]
+
+mod barriers;
+#[path = "../common/mod.rs"]
+mod common;
+mod slots;
+mod threads;
+mod transfers;
