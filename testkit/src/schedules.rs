@@ -17,23 +17,23 @@ pub use turns::TurnDevice;
 /// Schedules of each kind in every `make test`.
 const SCHEDULES: u64 = 1000;
 /// Schedules of one trial.
-const EACH: u64 = 50;
+const EACH: u32 = 50;
 /// Trials in every `make test`: of both kinds.
-const TRIALS: u64 = 2 * SCHEDULES / EACH;
+const TRIALS: u64 = 2 * SCHEDULES / EACH as u64;
 
 /// Runs `scenario`, which is given dice of each schedule's own. `target` is what comes after `cargo test --release` to run this test alone.
 ///
 /// # Panics
 /// If a schedule fails: the scenario panicked, or no thread of it could go on.
 pub fn run(name: &'static str, target: &'static str, scenario: impl Fn(&mut Dice) + Send + Sync + 'static) {
-    let rig = Rig { name, target, trials: TRIALS, nightly: TRIALS * 20, each: EACH };
+    let rig = Rig { name, target, trials: TRIALS, nightly: TRIALS * 20, each: u64::from(EACH) };
     let scenario = Arc::new(scenario);
     rig.run(
         || (),
         |(), trial, dice| {
             let choice = if trial % 2 == 0 { Choice::Random } else { Choice::Priorities };
             let scenario = Arc::clone(&scenario);
-            explore(choice, dice.roll(), EACH as usize, move |seed| scenario(&mut Dice::new(seed)));
+            explore(choice, dice.roll(), EACH, move |seed| scenario(&mut Dice::new(seed)));
             Ok(())
         },
     );

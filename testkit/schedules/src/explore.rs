@@ -24,13 +24,14 @@ pub enum Choice {
 ///
 /// # Panics
 /// If the scenario panics, if none of its threads can go on, or if they never end.
-pub fn explore(choice: Choice, seed: u64, schedules: usize, scenario: impl Fn(u64) + Send + Sync + 'static) {
+pub fn explore(choice: Choice, seed: u64, schedules: u32, scenario: impl Fn(u64) + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.failure_persistence = FailurePersistence::None;
     config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
     config.silence_warnings = true;
     let scenario = move || scenario(shuttle::rand::thread_rng().r#gen());
+    let schedules = schedules as usize;
     match choice {
         Choice::Random => Runner::new(RandomScheduler::new_from_seed(seed, schedules), config).run(scenario),
         // The first one only counts the steps of the scenario.

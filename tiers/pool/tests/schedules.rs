@@ -1,5 +1,10 @@
 //! The pool under many schedules: no frame is lent twice, none is lost, and nobody who waits for one waits for ever.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that can not go on says so by panicking")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "tests count in small numbers and fail by panicking"
+)]
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -104,18 +109,45 @@ async fn wait_for_frame(pool: Pool, lent: Lent, tenant: u64) {
     }
 }
 
-fn frames_come_and_go(dice: &mut Dice) {
-    let (pool, lent) = (pool(), Lent::default());
-    let takers: Vec<_> = (0..TAKERS)
-        .map(|_| {
-            let (pool, lent, mut dice) = (pool.clone(), lent.clone(), Dice::new(dice.roll()));
-            thread::spawn(move || take_and_give(&pool, &lent, &mut dice))
-        })
-        .collect();
-    let waiters: Vec<_> =
-        (0..TENANTS).map(|tenant| task::spawn(wait_for_frame(pool.clone(), lent.clone(), tenant))).collect();
+fn waiters(pool: &Pool, lent: &Lent) -> Vec<task::JoinHandle<()>> {
+    (0..TENANTS).map(|tenant| task::spawn(wait_for_frame(pool.clone(), lent.clone(), tenant))).collect()
+}
+
+/// Frames come and go, and whoever waits gets one of them.
+fn takers_and_waiters(pool: &Pool, lent: &Lent, dice: &mut Dice) {
+    let take = |_| {
+        let (pool, lent, mut dice) = (pool.clone(), lent.clone(), Dice::new(dice.roll()));
+        thread::spawn(move || take_and_give(&pool, &lent, &mut dice))
+    };
+    let takers: Vec<_> = (0..TAKERS).map(take).collect();
+    let waiters = waiters(pool, lent);
     takers.into_iter().for_each(|taker| taker.join().unwrap());
     waiters.into_iter().for_each(|waiter| task::block_on(waiter).unwrap());
+}
+
+/// One of each tenant keeps its frame, so nothing comes back: whoever waits must hear of the frames beside those.
+fn keepers_and_waiters(pool: &Pool, lent: &Lent, dice: &mut Dice) {
+    // So that arenas change hands.
+    let before: Vec<_> = (0..FRAMES).filter_map(|_| lent.take(pool, dice.below(TENANTS))).collect();
+    before.iter().for_each(|frame| lent.is_back(frame.slot()));
+    drop(before);
+    let keep = |tenant| {
+        let (pool, lent) = (pool.clone(), lent.clone());
+        thread::spawn(move || lent.take(&pool, tenant))
+    };
+    let keepers: Vec<_> = (0..TENANTS).map(keep).collect();
+    let waiters = waiters(pool, lent);
+    let kept: Vec<_> = keepers.into_iter().filter_map(|keeper| keeper.join().unwrap()).collect();
+    waiters.into_iter().for_each(|waiter| task::block_on(waiter).unwrap());
+    kept.iter().for_each(|frame| lent.is_back(frame.slot()));
+}
+
+fn frames_come_and_go(dice: &mut Dice) {
+    let (pool, lent) = (pool(), Lent::default());
+    match dice.place(2) {
+        0 => takers_and_waiters(&pool, &lent, dice),
+        _ => keepers_and_waiters(&pool, &lent, dice),
+    }
     pool.wait_warm();
     assert_eq!(pool.used_bytes(), 0);
     assert!((0..ARENAS as u32).all(|arena| pool.taken_in(arena) == 0));
