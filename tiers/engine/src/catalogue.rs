@@ -270,7 +270,13 @@ impl Catalogue {
         spared: &[(NamespaceNo, PageKey)],
         again_max: &dyn Fn(u32) -> usize,
     ) -> Option<Reclaimed> {
-        let spared = spared.iter().filter_map(|(namespace, key)| self.index.find(*namespace, key)).collect();
+        let mut with_all_before = HashSet::new();
+        for (namespace, key) in spared {
+            let mut next = self.index.find(*namespace, key);
+            while let Some(page) = next.filter(|page| with_all_before.insert(*page)) {
+                next = self.index.get(page).and_then(|entry| entry.parent);
+            }
+        }
         let leaving = Leaving {
             tier: Tier::Ssd,
             index: &self.index,
@@ -279,7 +285,7 @@ impl Catalogue {
             regions: tier,
         };
         let unread = |region| unread_in(&self.unread, region).count();
-        let limits = Limits { spared: &spared, again_max, unread: &unread };
+        let limits = Limits { spared: &with_all_before, again_max, unread: &unread };
         let Emptying { region, leavers, again, .. } = leaving.region_to_empty(&mut *self.ssd.policy, limits)?;
         tier.drain(region);
         let mut left = Vec::with_capacity(leavers.len());

@@ -1,7 +1,7 @@
 //! Which region of the SSD is emptied next, what leaves with it, and what is written again.
 //!
-//! Candidates are the regions of the pages that would leave first. The one whose pages are the least fresh is emptied: each page costs its
-//! freshness, whether it is lost or written once more. Pages that must stay (others hang below them, in memory or about to be written), and
+//! Candidates are the regions of the chains that would leave first. The one that costs the least freshness is emptied: each of its pages costs
+//! its own, whether it is lost or written once more, and so does each page elsewhere that is lost with them. Pages that must stay (others hang below them, in memory or about to be written), and
 //! pages that were used lately, are written again, up to a share of the region, so that what the flash absorbs stays near what was put.
 
 use std::cmp::Reverse;
@@ -13,6 +13,8 @@ use crate::leaving::Leaving;
 
 /// Regions that are compared.
 const CANDIDATES_MAX: usize = 8;
+/// Pages of one chain whose regions are looked at.
+const CHAIN_PAGES_MAX: usize = 4096;
 /// A page this fresh is written again.
 const FRESH: f64 = 0.5;
 
@@ -30,7 +32,7 @@ pub(crate) struct Emptying {
 /// What limits an emptying.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits<'a> {
-    /// Pages that must not leave: others are about to be written below them.
+    /// Pages that must not leave, with all that is before them: others are about to be written below them.
     pub(crate) spared: &'a HashSet<PageId>,
     /// Pages of a region that can be written again.
     pub(crate) again_max: &'a dyn Fn(u32) -> usize,
@@ -52,13 +54,25 @@ impl Leaving<'_> {
 
     fn candidates(&self, policy: &mut dyn EvictionPolicy) -> Vec<u32> {
         let mut regions = Vec::with_capacity(CANDIDATES_MAX);
-        policy.victim(&mut |page| {
-            if let Some(region) = self.region_of(page).filter(|region| !regions.contains(region)) {
-                regions.push(region);
+        let mut closed = 0;
+        policy.victim(&mut |leaf| {
+            for page in self.up_from(leaf).take(CHAIN_PAGES_MAX) {
+                if let Some(region) = self.region_of(page).filter(|region| !regions.contains(region)) {
+                    closed += usize::from(!self.regions.is_open(region));
+                    regions.push(region);
+                }
+                if closed >= CANDIDATES_MAX {
+                    break;
+                }
             }
-            regions.iter().filter(|region| !self.regions.is_open(**region)).count() >= CANDIDATES_MAX
+            closed >= CANDIDATES_MAX
         });
         regions
+    }
+
+    /// A page and those before it.
+    fn up_from(&self, page: PageId) -> impl Iterator<Item = PageId> {
+        std::iter::successors(Some(page), |page| self.index.get(*page).and_then(|entry| entry.parent))
     }
 
     fn emptying(&self, region: u32, policy: &dyn EvictionPolicy, limits: Limits<'_>) -> Option<Emptying> {
@@ -78,11 +92,13 @@ impl Leaving<'_> {
         let together = self.with_all_below(leavers);
         let mut again: Vec<PageId> = again.iter().copied().filter(|page| !together.contains(page)).collect();
         let mut leavers: Vec<PageId> = together.iter().copied().collect();
-        let may_leave = |page: &PageId| !must_stay.contains(page) && self.may_leave_together(*page, &together);
+        let is_free = |page: &PageId| !must_stay.contains(page) && !limits.spared.contains(page);
+        let may_leave = |page: &PageId| is_free(page) && self.may_leave_together(*page, &together);
         if !leavers.iter().all(may_leave) {
             return None;
         }
-        let cost = pages.iter().map(|page| policy.freshness(*page)).sum();
+        let beside = leavers.iter().filter(|page| self.region_of(**page) != Some(region));
+        let cost = pages.iter().chain(beside).map(|page| policy.freshness(*page)).sum();
         leavers.sort_unstable_by_key(|page| (Reverse(self.position(*page)), *page));
         again.sort_unstable_by_key(|page| (self.position(*page), *page));
         Some(Emptying { region, leavers, again, cost })
@@ -97,10 +113,8 @@ impl Leaving<'_> {
             |page: &PageId| spared.contains(page) || (!in_memory(*page) && self.index.children(*page).any(in_memory));
         let mut must_stay = HashSet::new();
         for page in pages.iter().copied().filter(is_needed) {
-            let mut next = Some(page);
-            while let Some(page) = next.filter(|page| in_region.contains(page) && must_stay.insert(*page)) {
-                next = self.index.get(page).and_then(|entry| entry.parent);
-            }
+            // Those before it, as long as they are in the region and not seen yet.
+            let _ = self.up_from(page).take_while(|page| in_region.contains(page) && must_stay.insert(*page)).count();
         }
         must_stay
     }

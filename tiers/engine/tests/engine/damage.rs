@@ -129,12 +129,13 @@ async fn case_31_pages_behind_a_gap_are_not_read_and_go_before_useful_ones() {
     assert_eq!(cairn.metrics.ssd_read_seconds.get_sample_count(), reads);
     // Useful pages, put before and used since, outlive them on a full SSD.
     let useful = chain(&namespace, 2, 60);
-    assert_eq!(cairn.put(&namespace, &useful, Durability::Ssd).await.durability, Durability::Ssd);
+    let report = cairn.put(&namespace, &useful, Durability::Ssd).await;
+    let skipped: Vec<_> = cairn.metrics.ssd_skipped.iter().map(|(why, pages)| (why, pages.get())).collect();
+    assert_eq!(report.durability, Durability::Ssd, "{report:?} {skipped:?} {:?}", cairn.engine.stats());
     for name in 3..6 {
-        assert_eq!(
-            cairn.put(&namespace, &chain(&namespace, name, 30), Durability::Ssd).await.durability,
-            Durability::Ssd
-        );
+        let report = cairn.put(&namespace, &chain(&namespace, name, 30), Durability::Ssd).await;
+        let skipped: Vec<_> = cairn.metrics.ssd_skipped.iter().map(|(why, pages)| (why, pages.get())).collect();
+        assert_eq!(report.durability, Durability::Ssd, "{skipped:?} {:?}", cairn.engine.stats());
     }
     assert_eq!(cairn.matched(&namespace, &useful), 60);
 }
