@@ -27,12 +27,13 @@ test: setup ## Run every test
 	@$(CARGO) test --release --workspace --locked
 	@$(CARGO) test --release --locked $(SCHEDULES)
 
-nightly: setup ## The rigs with their counts for a night: about four hours. CAIRN_SEED repeats one
+PERCENT ?= 100
+nightly: setup ## The rigs with their counts for a night, about six hours; PERCENT=15: one hour. CAIRN_SEED repeats one
 	@mkdir -p target
 	@$(CARGO) build --release --workspace --bins --locked
-	@$(ENV) export CAIRN_NIGHTLY=1 CAIRN_KILLS=10000 CAIRN_SEED=$${CAIRN_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
-	cargo test --release --locked --no-fail-fast -p cairn-core -p cairn-directory -p cairn-ssd -p cairn-engine \
-	  --test fuzz --test grid --test index_model --test crash -- --nocapture && \
+	@$(ENV) export CAIRN_NIGHTLY=$(PERCENT) CAIRN_SEED=$${CAIRN_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	cargo test --release --locked --no-fail-fast -p cairn-core -p cairn-directory -p cairn-ssd -p cairn-engine -p cairn-server \
+	  --test fuzz --test grid --test index_model --test crash --test kills --test scarce -- --nocapture && \
 	cargo test --release --locked --no-fail-fast $(SCHEDULES) -- --nocapture && \
 	cargo test --release --locked -p cairn-bench --test kill -- --nocapture
 

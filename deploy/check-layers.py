@@ -16,8 +16,9 @@ ALLOWED = {
     "cairn-client": {"cairn-core", "cairn-proto"},
     "cairn-server": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-proto"},
     "kvctl": {"cairn-core", "cairn-proto", "cairn-client"},
-    "cairn-bench": {"cairn-core", "cairn-client", "cairn-testkit"},
+    "cairn-bench": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-client", "cairn-testkit"},
     "cairn-testkit": {"cairn-core", "cairn-policy", "cairn-ssd", "cairn-directory", "cairn-schedules"},
+    "cairn-lazyfs": {"cairn-testkit"},
     "cairn-schedules": set(),
 }
 # A scheduler of tests: outside the testkit it is there only with the feature of its name, which no package has by default.
@@ -28,6 +29,7 @@ ONLY = {
     "io-uring": {"cairn-ssd"},
     "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
     "axum": {"cairn-server"},
+    "fuser": {"cairn-lazyfs"},
     "shuttle": {"cairn-schedules"},
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building Cairn needs and this machine lacks, and nothing else; says what it does. Safe to run again: then it does
-# nothing. Needs Debian (or a derivative), Rust, and root or sudo only if a package is missing.
+# nothing. Needs Debian (or a derivative), Rust, and root or sudo only if a package is missing. `deploy/setup.sh bench` installs fio too,
+# which only `make bench` uses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source deploy/env.sh
@@ -21,6 +22,7 @@ has_libclang() { PATH="$PATH:/sbin:/usr/sbin" ldconfig -p | grep -q 'libclang\(-
 has_clang_headers() { compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdbool.h' >/dev/null || compgen -G '/usr/lib/clang/*/include/stdbool.h' >/dev/null; }
 has_libclang || missing+=(libclang1-14)
 has_clang_headers || missing+=(libclang-common-14-dev)
+[ "${1:-}" != bench ] || command -v fio >/dev/null || missing+=(fio)
 if [ ${#missing[@]} -gt 0 ]; then
   say "installing with apt: ${missing[*]}"
   as_root apt-get update -qq

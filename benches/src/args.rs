@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cairn_bench::sizes::Sizes;
+use cairn_bench::speed::{Part, Plan};
 use cairn_core::{ByteSize, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -20,7 +21,7 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// An hour of chat against a small server, then a crash and what survives it
     Demo(DemoArgs),
-    /// How fast the gRPC path is, as a share of what this machine can do
+    /// How fast it is, as a share of what this machine can do
     Speed(SpeedArgs),
     /// Kill a server under load again and again, and look for what it had acknowledged
     Kill(KillArgs),
@@ -121,9 +122,26 @@ pub(crate) struct DemoArgs {
 Examples:
   cairn-bench speed
   cairn-bench speed --json target/bench.json
+  cairn-bench speed --only disk --rounds 21 --folder /mnt/nvme
 
-Exits with 1 if a figure misses its budget.")]
+What the disk can do is measured with fio; without it, the disk is left out. Exits with 1 if a figure misses its
+budget.")]
 pub(crate) struct SpeedArgs {
+    /// Measure these parts only
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    pub(crate) only: Vec<Measured>,
+    /// Rounds; a figure is the median over them
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = rounds)]
+    pub(crate) rounds: usize,
+    /// Entries of the index in which chains are matched
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(..=100_000_000))]
+    pub(crate) match_entries: u32,
+    /// Entries that a restart finds
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
+    pub(crate) restart_entries: u32,
+    /// Measure the disk that this folder is on; the one of temporary files otherwise
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
     /// Write the figures to this file as a JSON list
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "target/bench.json")]
     pub(crate) json: Option<PathBuf>,
@@ -141,6 +159,46 @@ pub(crate) struct KillArgs {
     /// Seed; a run prints the one that it uses
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+}
+
+impl SpeedArgs {
+    pub(crate) fn plan(&self) -> Plan {
+        let only = self.only.iter().map(|part| Part::from(*part));
+        Plan {
+            parts: if self.only.is_empty() { Part::ALL.to_vec() } else { only.collect() },
+            rounds: self.rounds,
+            match_entries: self.match_entries,
+            restart_entries: self.restart_entries,
+            folder: self.folder.clone().unwrap_or_else(std::env::temp_dir),
+        }
+    }
+}
+
+/// A part of `speed`, as a word on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Measured {
+    /// Match in an index of many entries, and the memory that they take
+    Match,
+    /// Start after a clean stop
+    Restart,
+    /// Cold gets, write-behind, durable puts and a rebuild, beside fio
+    Disk,
+    /// Checksums of pages
+    Checksum,
+    /// The gRPC path, and a server at rest
+    Wire,
+}
+
+impl From<Measured> for Part {
+    fn from(measured: Measured) -> Self {
+        match measured {
+            Measured::Match => Self::Match,
+            Measured::Restart => Self::Restart,
+            Measured::Disk => Self::Disk,
+            Measured::Checksum => Self::Checksum,
+            Measured::Wire => Self::Wire,
+        }
+    }
 }
 
 /// Durability asked for, as a word on the command line.
@@ -165,6 +223,14 @@ impl From<Asked> for Durability {
 fn concurrency(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(workers @ 1..=1000) => Ok(workers),
+        _ => Err("a number from 1 to 1000".to_owned()),
+    }
+}
+
+/// Without a round there is no figure.
+fn rounds(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rounds @ 1..=1000) => Ok(rounds),
         _ => Err("a number from 1 to 1000".to_owned()),
     }
 }

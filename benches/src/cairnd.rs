@@ -66,8 +66,16 @@ pub enum CairndError {
 /// # Errors
 /// [`CairndError::Io`].
 pub fn temporary_folder() -> Result<TempDir, CairndError> {
-    let made = tempfile::Builder::new().prefix("cairn-bench-").tempdir();
-    made.map_err(io_at("make a temporary folder", &std::env::temp_dir()))
+    temporary_folder_in(&std::env::temp_dir())
+}
+
+/// The same, in a folder of one's choice.
+///
+/// # Errors
+/// [`CairndError::Io`].
+pub fn temporary_folder_in(folder: &Path) -> Result<TempDir, CairndError> {
+    let made = tempfile::Builder::new().prefix("cairn-bench-").tempdir_in(folder);
+    made.map_err(io_at("make a temporary folder", folder))
 }
 
 /// How to start a server.
@@ -191,6 +199,13 @@ impl Cairnd {
     /// Where it listens, as `host:port`.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.process.recipe.log()).unwrap_or_default();
+        let from = usize::try_from(self.process.log_from).unwrap_or(usize::MAX);
+        String::from_utf8_lossy(log.get(from..).unwrap_or_default()).into_owned()
     }
 
     /// Its process id, while it runs.

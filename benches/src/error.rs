@@ -92,12 +92,6 @@ pub enum BenchError {
 impl BenchError {
     /// What happened and why, as one line.
     pub fn chain(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            line += &format!(": {error}");
-            cause = error.source();
-        }
-        line
+        cairn_core::in_one_line(self)
     }
 }

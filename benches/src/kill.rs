@@ -7,10 +7,12 @@
 //! read. The SSD is large enough that nothing is evicted, so an acknowledged page that is missing was lost.
 //!
 //! A kill ends the process and not the kernel: what the server had handed to the kernel survives it, barrier or not. That a barrier is
-//! where it must be is shown by rigs that own the device.
+//! where it must be is shown by the same rig on a file system that loses what was not synced, and by rigs that own the device. Kills at
+//! chosen points, not moments, are the engine's own (`tiers/engine/tests/kills`).
 //!
 //! Everything random comes from one seed. Only the moments differ between two runs of a seed, by as much as the machine's timing does.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,11 +117,22 @@ impl KillRun {
     }
 }
 
-/// Kills a server `kills` times; its data is in `folder`, which should be empty.
+/// What else happens to the data folder after each kill, while no server uses it.
+pub type WhileDown<'a> = &'a mut dyn FnMut() -> io::Result<()>;
+
+/// Kills a server `kills` times; its data is in `folder`, which should be empty, and takes 20 MiB of disk a kill.
 ///
 /// # Errors
 /// Whatever keeps the rig from going on. A broken promise is counted, not an error.
 pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
+    run_with(folder, kills, seed, &mut || Ok(())).await
+}
+
+/// The same, with more than a kill.
+///
+/// # Errors
+/// As [`run`], and what `while_down` says.
+pub async fn run_with(folder: &Path, kills: u64, seed: u64, while_down: WhileDown<'_>) -> Result<KillRun> {
     let clock = SystemClock::start();
     let mut dice = Dice::new(seed);
     let ssd_pages = (kills + 1) * CHAINS_MAX * CHAIN_PAGES_MAX;
@@ -134,15 +147,25 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
         let acknowledged = dice.below(ACKNOWLEDGED_MAX + 1);
         let (mut recipe, put) = load.put_until_killed(cairnd, acknowledged, &mut dice).await?;
         run.kills += 1;
+        strike(folder, while_down)?;
         if dice.chance(0.25) {
             recipe = kill_in_recovery(recipe, &mut dice).await?;
             run.kills_in_recovery += 1;
+            strike(folder, while_down)?;
         }
         cairnd = Cairnd::start(recipe).await?;
         let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
+        store.recovered().await?;
+        // Allowed, and worth knowing: it costs a scan of the device.
+        for line in cairnd.log().lines().filter(|line| line.contains("set aside")) {
+            println!("after kill {}: {line}", run.kills);
+        }
         let older = (0..OLDER_CHAINS).filter_map(|_| chains.get(dice.place(chains.len())));
         let verdict = verify(&store, put.iter().chain(older)).await?;
-        run.failures += u64::from(!verdict.is_good());
+        if !verdict.is_good() {
+            run.failures += 1;
+            eprintln!("after kill {}: {verdict:?}; its server says:\n{}", run.kills, cairnd.log());
+        }
         chains.extend(put);
     }
     let store = Store::open(cairnd.endpoint(), PAGE_BYTES, seed).await?;
@@ -151,6 +174,11 @@ pub async fn run(folder: &Path, kills: u64, seed: u64) -> Result<KillRun> {
     run.elapsed = clock.now().since_start();
     cairnd.stop().await?;
     Ok(run)
+}
+
+fn strike(folder: &Path, while_down: WhileDown<'_>) -> Result<()> {
+    let failed = |source| BenchError::File { action: "do more than a kill", path: folder.to_owned(), source };
+    while_down().map_err(failed)
 }
 
 /// Kills the server at a random moment of its start.

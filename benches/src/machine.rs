@@ -61,6 +61,26 @@ pub fn processor_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::from_secs(ticks).div_f64(rustix::param::clock_ticks_per_second() as f64))
 }
 
+/// Memory of this process that is resident, in bytes. Linux only.
+///
+/// # Errors
+/// What `/proc` says; `InvalidData` if it says something else.
+pub fn resident_bytes() -> io::Result<u64> {
+    let sizes = fs::read_to_string("/proc/self/statm")?;
+    let resident_pages = sizes.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(resident_pages.ok_or(io::ErrorKind::InvalidData)? * rustix::param::page_size() as u64)
+}
+
+/// Processes that want to run, on average over the last minute. Linux only.
+///
+/// # Errors
+/// What `/proc` says; `InvalidData` if it says something else.
+pub fn load() -> io::Result<f64> {
+    let averages = fs::read_to_string("/proc/loadavg")?;
+    let minute = averages.split_ascii_whitespace().next().and_then(|load| load.parse().ok());
+    minute.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 #[cfg(test)]
 mod tests {
     use cairn_core::SystemClock;
@@ -82,6 +102,14 @@ mod tests {
             sum = (0..1_000_000u64).fold(sum, |sum, n| sum.wrapping_mul(31).wrapping_add(n));
         }
         assert_ne!(sum, 1);
+    }
+
+    #[test]
+    fn memory_that_was_written_is_resident() {
+        let before = resident_bytes().unwrap();
+        let memory = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(resident_bytes().unwrap() > before);
+        assert_eq!(memory[memory.len() - 1], 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use cairn_bench::cairnd::{Cairnd, Recipe, temporary_folder};
 use cairn_bench::error::{BenchError, Result};
 use cairn_bench::load::{Load, Source};
 use cairn_bench::replay::{Plan, Report, replay};
-use cairn_bench::{demo, figures, kill, progress, speed};
+use cairn_bench::{demo, figures, kill, machine, progress, speed};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -107,7 +107,13 @@ async fn run_demo(args: DemoArgs) -> Result<()> {
 }
 
 async fn run_speed(args: &SpeedArgs) -> Result<()> {
-    let figures = speed::measure().await?;
+    let say_load = |when: &str| match machine::load() {
+        Ok(load) => println!("load of the machine when it {when}: {load:.1}"),
+        Err(_) => println!("load of the machine when it {when}: not known"),
+    };
+    say_load("began");
+    let figures = speed::measure(&args.plan()).await?;
+    say_load("ended");
     print!("{}", figures::table(&figures));
     if let Some(path) = &args.json {
         figures::write_json(&figures, path).map_err(file_error("write the figures", path))?;

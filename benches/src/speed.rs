@@ -1,169 +1,82 @@
-//! How fast the gRPC path is, as a share of what the machine can do.
+//! How fast Cairn is, as a share of what the machine can do.
 //!
-//! The limit and what it bounds are measured in turns, in the same run on the same machine, and compared by their medians: a busy machine
-//! slows both. All of it on the loopback interface, with one connection. Nothing is written to the SSD meanwhile: pages are put for memory
-//! only, and the server is set to write only what asks for it.
+//! A limit and what it bounds are measured in turns, in the same run on the same machine, and judged by the median of the rounds' ratios: a
+//! busy machine slows both. Each [`Part`] stands alone and cleans up behind itself.
 
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use bytes::Bytes;
-use cairn_client::{GetOptions, MatchOptions, Namespace, PutOptions};
-use cairn_core::{Checksum, Clock, Durability, SystemClock};
-use cairn_testkit::payload;
+use cairn_core::{Clock, SystemClock};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
 
-use crate::cairnd::{Cairnd, Recipe, temporary_folder};
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::figures::Figure;
-use crate::machine::{loopback_stream, processor_time};
-use crate::sizes::Sizes;
-use crate::store::Store;
 
-/// Rounds; each figure is the median over them. The first, uncounted, warms both ends.
-const ROUNDS: usize = 7;
-/// A prefix of 1,024 tokens of Qwen3-8B: 64 pages of 16 tokens.
-const PAGES: u64 = 64;
-const PAGE_BYTES: u64 = 2_304 << 10;
-/// Pages of the chain that is matched, and their size.
-const MATCH_PAGES: u64 = 512;
-const MATCH_PAGE_BYTES: u64 = 4096;
-/// Matches; the median is reported.
-const MATCHES: usize = 1000;
-/// How long the server is watched at rest.
-const REST: Duration = Duration::from_secs(10);
+mod checksum;
+mod disk;
+mod fio;
+mod house;
+mod many;
+mod rebuild;
+mod restart;
+mod wire;
+mod writes;
 
-/// Least share of a plain loopback stream that a hot get reaches.
-const GET_SHARE: f64 = 0.25;
-/// Least share that a put reaches.
-const PUT_SHARE: f64 = 0.2;
-/// Longest match of 512 pages over a socket, in microseconds.
-const MATCH_US_MAX: f64 = 400.0;
-/// Most of one core that a server at rest uses, in percent.
-const REST_PERCENT_MAX: f64 = 1.0;
+/// What can be measured alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Match in an index of many entries, and the memory that they take.
+    Match,
+    /// Start after a clean stop, with many entries.
+    Restart,
+    /// Cold gets, write-behind, durable puts and a rebuild, beside `fio`.
+    Disk,
+    /// Checksums of pages.
+    Checksum,
+    /// The gRPC path, and a server at rest.
+    Wire,
+}
 
-/// Measures everything, in less than a minute.
+impl Part {
+    /// Every part, in the order in which they are measured: the first looks at the memory of a process that has done nothing else yet.
+    pub const ALL: [Self; 5] = [Self::Match, Self::Restart, Self::Disk, Self::Checksum, Self::Wire];
+}
+
+/// What is measured, and how thoroughly.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which parts.
+    pub parts: Vec<Part>,
+    /// Rounds of those that go by rounds.
+    pub rounds: usize,
+    /// Entries of the index in which chains are matched; about 600 bytes of memory each while it is filled.
+    pub match_entries: u32,
+    /// Entries that a restart finds.
+    pub restart_entries: u32,
+    /// A folder on the disk that is to be measured; 6 GiB are written there and removed again.
+    pub folder: PathBuf,
+}
+
+/// Measures what the plan says.
 ///
 /// # Errors
 /// Whatever keeps a figure from being measured. A missed budget is in the figure, not an error.
-pub async fn measure() -> Result<Vec<Figure>> {
-    let folder = temporary_folder()?;
-    // Room for the hot prefix and two put beside it; older puts are evicted, as in a cache that is full.
-    let sizes = Sizes { page_bytes: PAGE_BYTES, dram_pages: 4 * PAGES, ssd_pages: PAGES };
-    let mut settings = sizes.settings();
-    // Two page sizes share the pool: the arena size has to leave one for the small pages.
-    settings.retain(|setting| !setting.starts_with("dram."));
-    settings.extend(["dram.bytes=1GiB", "dram.arena_bytes=64MiB", "ssd.write=requested"].map(str::to_owned));
-    let cairnd = Cairnd::start(Recipe::beside_this_program(&folder.path().join("data"), settings)?).await?;
-    let clock = SystemClock::start();
-    let mut figures = streams(&cairnd, &clock).await?;
-    figures.push(match_latency(&cairnd, &clock).await?);
-    figures.push(checksum_rate(&clock));
-    figures.push(rest(&cairnd, &clock).await?);
-    cairnd.stop().await?;
+pub async fn measure(plan: &Plan) -> Result<Vec<Figure>> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let mut figures = Vec::new();
+    for part in Part::ALL.into_iter().filter(|part| plan.parts.contains(part)) {
+        figures.extend(match part {
+            Part::Match => many::measure(plan.match_entries, clock.clone()).await?,
+            Part::Restart => restart::measure(plan, clock.clone()).await?,
+            Part::Disk => disk::measure(plan, &clock).await?,
+            Part::Checksum => checksum::measure(plan.rounds, &*clock),
+            Part::Wire => wire::measure(plan.rounds).await?,
+        });
+    }
     Ok(figures)
 }
 
-/// Loopback stream, get and put, in turns.
-async fn streams(cairnd: &Cairnd, clock: &SystemClock) -> Result<Vec<Figure>> {
-    let store = Store::open(cairnd.endpoint(), PAGE_BYTES, 1).await?;
-    let hot: Vec<u64> = (0..PAGES).collect();
-    store.put(&store.chain(&hot)?, Durability::Memory).await?;
-    let mut memory = vec![0; usize::try_from(PAGES * PAGE_BYTES).unwrap_or(usize::MAX)];
-    // The same bytes for every page: what is measured is how they travel.
-    let page = Bytes::from(payload::page(b"speed", memory.len() / hot.len()));
-    let (mut stream_rates, mut get_rates, mut put_rates) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=ROUNDS as u64 {
-        let stream = stream_time(memory.len()).await?;
-        let get = get_time(&store, &hot, &mut memory, clock).await?;
-        let fresh: Vec<u64> = (0..PAGES).map(|id| (round + 1) * PAGES + id).collect();
-        let put = put_time(&store, &fresh, &page, clock).await?;
-        if round > 0 {
-            let rate = |time: Duration| memory.len() as f64 / time.as_secs_f64() / 1e9;
-            stream_rates.push(rate(stream));
-            get_rates.push(rate(get));
-            put_rates.push(rate(put));
-        }
-    }
-    let limit = median(stream_rates);
-    Ok(vec![
-        Figure::reported("loopback TCP stream", limit, "GB/s"),
-        Figure::share_of("gRPC get, 64 x 2.25 MiB, hot", median(get_rates), "GB/s", limit, GET_SHARE),
-        Figure::share_of("gRPC put, 64 x 2.25 MiB, memory", median(put_rates), "GB/s", limit, PUT_SHARE),
-    ])
-}
-
-async fn stream_time(bytes: usize) -> Result<Duration> {
-    let measured = spawn_blocking(move || loopback_stream(&SystemClock::start(), bytes)).await?;
-    measured.map_err(|source| BenchError::Measure { what: "the loopback stream", source })
-}
-
-/// Time until every page is in the caller's memory, verified against its seal.
-async fn get_time(store: &Store, ids: &[u64], memory: &mut [u8], clock: &dyn Clock) -> Result<Duration> {
-    let chain = store.chain(ids)?;
-    let start = clock.now();
-    let report = store.namespace().get_prefix_into(&chain, GetOptions::default(), memory).await?;
-    let took = clock.now().since(start);
-    whole(report.good_pages, ids.len(), "get").map(|()| took)
-}
-
-async fn put_time(store: &Store, ids: &[u64], page: &Bytes, clock: &dyn Clock) -> Result<Duration> {
-    let chain = store.chain(ids)?;
-    let start = clock.now();
-    let report = store.namespace().put_prefix(&chain, |_| page.clone(), PutOptions::default()).await?;
-    let took = clock.now().since(start);
-    whole(report.stored(), ids.len(), "put").map(|()| took)
-}
-
-/// A rate of pages that did not travel would be a lie.
-fn whole(pages: usize, expected: usize, call: &str) -> Result<()> {
-    if pages == expected {
-        return Ok(());
-    }
-    Err(BenchError::Settings(format!(
-        "the {call} was cut short, so it can not be timed pages={pages} expected={expected}"
-    )))
-}
-
-async fn match_latency(cairnd: &Cairnd, clock: &dyn Clock) -> Result<Figure> {
-    let store = Store::open(cairnd.endpoint(), MATCH_PAGE_BYTES, 1).await?;
-    let ids: Vec<u64> = (0..MATCH_PAGES).collect();
-    let chain = store.chain(&ids)?;
-    store.put(&chain, Durability::Memory).await?;
-    let namespace: &Namespace = store.namespace();
-    let mut times = Vec::with_capacity(MATCHES);
-    for _ in 0..MATCHES {
-        let start = clock.now();
-        let matched = namespace.match_prefix(&chain, MatchOptions::default()).await?;
-        times.push(clock.now().since(start).as_secs_f64() * 1e6);
-        whole(matched.pages, ids.len(), "match")?;
-    }
-    Ok(Figure::at_most("match of 512 pages over gRPC, p50", median(times), "us", MATCH_US_MAX))
-}
-
-/// How fast one core sums a page that is not in its cache.
-fn checksum_rate(clock: &dyn Clock) -> Figure {
-    let pages = payload::page(b"speed", 64 << 20);
-    let rates = (0..ROUNDS).map(|_| {
-        let start = clock.now();
-        std::hint::black_box(Checksum::of(std::hint::black_box(&pages)));
-        pages.len() as f64 / clock.now().since(start).as_secs_f64() / 1e9
-    });
-    Figure::reported("checksum, one core", median(rates.collect()), "GB/s")
-}
-
-/// Processor time of a server that holds pages and serves nobody.
-async fn rest(cairnd: &Cairnd, clock: &dyn Clock) -> Result<Figure> {
-    let failed = |source| BenchError::Measure { what: "the server's processor time", source };
-    let pid = cairnd.pid().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-    let (start, used_before) = (clock.now(), processor_time(pid).map_err(failed)?);
-    sleep(REST).await;
-    let used = processor_time(pid).map_err(failed)?.saturating_sub(used_before);
-    let percent = 100.0 * used.as_secs_f64() / clock.now().since(start).as_secs_f64();
-    Ok(Figure::at_most("server at rest, of one core", percent, "%", REST_PERCENT_MAX))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Runs what blocks beside the tasks, so that ctrl-c is heard meanwhile.
+async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(run).await?
 }

@@ -8,17 +8,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cairn_client::{Chain, Client, ClientOptions, GetOptions, GetStop, Namespace, Page, PutOptions, PutReport};
-use cairn_core::{Declared, Durability, HeadRange, Heads, Identity, KeyScheme, LayerRange, Result, StateKind, Tier};
+use cairn_core::{
+    Clock, Declared, Durability, Error, ErrorKind, HeadRange, Heads, Identity, KeyScheme, LayerRange, Result,
+    StateKind, SystemClock, Tier,
+};
 use cairn_testkit::payload;
+use tokio::time::sleep;
 
 use crate::trace::PAGE_TOKENS;
 
 /// Longest time of one get or put. Generous: what is measured is how long it takes, not whether it is in time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two looks at how far a recovery is.
+const LOOK_GAP: Duration = Duration::from_millis(10);
 
 /// A namespace full of pages with known bytes. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Store {
+    client: Client,
     namespace: Namespace,
     salt: u64,
 }
@@ -48,7 +55,22 @@ impl Store {
         let options = ClientOptions { timeout: CALL_TIMEOUT, retries_max: 0, ..ClientOptions::new(endpoint) };
         let client = Client::connect(options).await?;
         let namespace = client.open_namespace(&identity(page_bytes)).await?;
-        Ok(Self { namespace, salt })
+        Ok(Self { client, namespace, salt })
+    }
+
+    /// Waits until the server has found all that it has: a directory that is made again is not whole before.
+    ///
+    /// # Errors
+    /// `Deadline` if that takes longer than a call may; otherwise as [`Client::stats`].
+    pub async fn recovered(&self) -> Result<()> {
+        let clock = SystemClock::start();
+        while self.client.stats().await?.recovery.is_some_and(|recovery| recovery.rebuilding) {
+            if clock.now().since_start() > CALL_TIMEOUT {
+                return Err(Error::new(ErrorKind::Deadline, "the server still makes its directory again"));
+            }
+            sleep(LOOK_GAP).await;
+        }
+        Ok(())
     }
 
     /// The chain of these pages.
@@ -125,7 +147,7 @@ fn differing(name: &[u8], offset: usize, part: &[u8]) -> u64 {
 }
 
 /// A model that nobody trains, so that the load never meets the pages of a real one.
-fn identity(page_bytes: u64) -> Identity {
+pub(crate) fn identity(page_bytes: u64) -> Identity {
     Identity {
         model: "cairn-bench".to_owned(),
         model_revision: "1".to_owned(),

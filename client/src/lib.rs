@@ -79,6 +79,7 @@ mod get_into;
 mod namespace;
 mod options;
 mod put;
+mod upkeep;
 
 pub use admin::{BootId, Health, NamespaceList, NamespaceSummary};
 pub use cairn_core::{Error, ErrorKind, Result};
@@ -90,3 +91,4 @@ pub use get_into::PageMemory;
 pub use namespace::{Limits, Matched, Namespace, TierRun};
 pub use options::{ClientOptions, GetOptions, MatchOptions, PutOptions};
 pub use put::{PageSource, PutReport};
+pub use upkeep::{Verification, Verified};

@@ -242,3 +242,18 @@ async fn clearing_reports_the_pages_dropped() {
     assert_eq!(client.clear(&namespace.id()).await.unwrap(), 3);
     assert_eq!(kind(client.clear(&namespace_id(77)).await), ErrorKind::Fenced);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_verification_goes_on_over_as_many_calls_as_it_takes_and_counts_all_of_them() {
+    let (fake, client) = Fake::start();
+    fake.with(|state| state.acts.push_back(overloaded(Duration::from_secs(1))));
+    let mut verification = client.verify(None, 0);
+    let mut heard = Vec::new();
+    while let Some(verified) = verification.next().await.unwrap() {
+        heard.push((verified.counts.pages, verified.counts.damaged, verified.done));
+    }
+    assert_eq!(heard, [(1, 0, false), (3, 0, false), (5, 1, true)]);
+    assert_eq!(fake.with(|state| state.calls.iter().filter(|call| **call == "verify").count()), 3);
+    assert!(client.scrub_now(Some(7)).await.unwrap().asked && !client.scrub().await.unwrap().asked);
+    assert_eq!(client.release(true, false).await.unwrap().released_slots, 1);
+}

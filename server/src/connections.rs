@@ -124,6 +124,7 @@ impl Listener {
     }
 
     async fn next(&self) -> (Connection, SocketAddr) {
+        let mut told = false;
         loop {
             match self.tcp.accept().await {
                 Ok((tcp, from)) => match self.place() {
@@ -131,7 +132,10 @@ impl Listener {
                     None => debug!(%from, "closed a connection: the server is at its limit of connections"),
                 },
                 Err(error) => {
-                    warn!(%error, "could not accept a connection");
+                    // Once until one is accepted: it may go on for long.
+                    if !std::mem::replace(&mut told, true) {
+                        warn!(%error, "connections can not be accepted; they wait");
+                    }
                     // Most likely too many open files, which ends when calls do.
                     sleep(ACCEPT_PAUSE).await;
                 }

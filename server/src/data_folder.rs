@@ -48,6 +48,12 @@ pub enum FolderError {
         /// What was found.
         found: String,
     },
+    /// There is no data folder.
+    #[error("there is no data folder path={}", path.display())]
+    Absent {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// It can not be written.
     #[error("the data folder can not be written path={}", path.display())]
     ReadOnly {
@@ -105,20 +111,66 @@ impl DataFolder {
         Ok(Self { path: path.to_owned(), secret, _lock: lock })
     }
 
-    /// The server's secret.
-    pub fn secret(&self) -> &ServerSecret {
-        &self.secret
-    }
-
     /// Where the directory lies.
     pub fn directory(&self) -> PathBuf {
-        self.path.join("directory")
+        directory_in(&self.path)
     }
 
     /// Where the SSD tier's file lies.
     pub fn ssd_file(&self) -> PathBuf {
-        self.path.join("ssd").join("pages")
+        ssd_file_in(&self.path)
     }
+
+    /// The server's secret.
+    pub fn secret(&self) -> &ServerSecret {
+        &self.secret
+    }
+}
+
+/// A data folder whose server is stopped, held as it is. Dropping it lets a server have it.
+#[derive(Debug)]
+pub struct StoppedFolder {
+    path: PathBuf,
+    _lock: Option<File>,
+}
+
+impl StoppedFolder {
+    /// Takes the folder at `path` without changing anything in it.
+    ///
+    /// # Errors
+    /// [`FolderError::InUse`] while a server uses it, [`FolderError::Absent`], or what else is wrong with it.
+    pub fn take(path: &Path) -> Result<Self, FolderError> {
+        let absent = || FolderError::Absent { path: path.to_owned() };
+        if !path.is_dir() || !check_format(path)? {
+            return Err(absent());
+        }
+        let file = path.join("LOCK");
+        let lock = match File::open(&file) {
+            Ok(open) => Some(hold(path, open)?),
+            // Nobody has ever used it.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("open the lock file", &file)(error)),
+        };
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where the directory lies.
+    pub fn directory(&self) -> PathBuf {
+        directory_in(&self.path)
+    }
+
+    /// Where the SSD tier's file lies.
+    pub fn ssd_file(&self) -> PathBuf {
+        ssd_file_in(&self.path)
+    }
+}
+
+fn directory_in(folder: &Path) -> PathBuf {
+    folder.join("directory")
+}
+
+fn ssd_file_in(folder: &Path) -> PathBuf {
+    folder.join("ssd").join("pages")
 }
 
 /// The error of `action` on `path`, told apart by what the operator has to do.
@@ -168,11 +220,15 @@ fn check_empty(path: &Path) -> Result<bool, FolderError> {
 fn lock(path: &Path) -> Result<File, FolderError> {
     let file = path.join("LOCK");
     let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&file);
-    let open = open.map_err(failed("open the lock file", &file))?;
-    match flock(&open, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(open),
+    hold(path, open.map_err(failed("open the lock file", &file))?)
+}
+
+/// Holds the lock of the folder at `path`.
+fn hold(path: &Path, lock: File) -> Result<File, FolderError> {
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
         Err(error) if error == rustix::io::Errno::WOULDBLOCK => Err(FolderError::InUse { path: path.to_owned() }),
-        Err(error) => Err(failed("lock the data folder", &file)(error.into())),
+        Err(error) => Err(failed("lock the data folder", path)(error.into())),
     }
 }
 

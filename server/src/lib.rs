@@ -13,8 +13,9 @@ mod door;
 mod doorway;
 mod http;
 pub mod log;
+pub mod offline;
 mod outlet;
-mod process;
+pub mod process;
 mod server;
 mod storage;
 

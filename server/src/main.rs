@@ -4,9 +4,10 @@
 use std::error::Error;
 use std::process::ExitCode;
 
+use cairn_core::in_one_line;
 use cairn_server::config::{Flags, Settings, doc, load};
 use cairn_server::data_folder::FolderError;
-use cairn_server::{Closed, Running, Server, StartError, StorageError, log};
+use cairn_server::{Closed, Running, Server, StartError, StorageError, log, offline, process};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -21,6 +22,9 @@ const EXIT_CUT_SHORT: u8 = 5;
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
+    if let Some(command) = &flags.offline {
+        return ExitCode::from(offline::run(command));
+    }
     if flags.print_config_doc {
         print!("{}", doc::config_doc());
         return ExitCode::SUCCESS;
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(&settings.log);
+    process::raise_open_files_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, 1),
@@ -101,13 +106,6 @@ fn exit_code(error: &StartError) -> u8 {
 
 /// Says what is wrong, with every cause, in one line.
 fn fail(error: &dyn Error, code: u8) -> ExitCode {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    eprintln!("cairnd: {line}");
+    eprintln!("cairnd: {}", in_one_line(error));
     ExitCode::from(code)
 }

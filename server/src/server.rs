@@ -28,6 +28,7 @@ use crate::data_folder::DataFolder;
 use crate::door::Door;
 use crate::doorway::Doorway;
 use crate::http::{self, Shown, Stopping};
+use crate::process;
 use crate::storage::{self, Storage, StorageError};
 
 /// Largest HTTP/2 frame that clients may send: fewer, larger frames cost less for page bytes.
@@ -126,7 +127,7 @@ impl Server {
         let bind = |address, port, connections_max, patience| {
             bind(address, Rules { port, connections_max, patience }, Arc::clone(&shared.metrics), now.clone())
         };
-        let connections_max = settings.limits.connections_max;
+        let connections_max = connections_max(&settings);
         let listener = bind(settings.server.listen, Port::Api, connections_max, API_PATIENCE).await?;
         let metrics_listen = settings.server.metrics_listen;
         let metrics_listener = bind(metrics_listen, Port::Metrics, METRICS_CONNECTIONS_MAX, METRICS_PATIENCE).await?;
@@ -231,6 +232,21 @@ impl Reporter {
             self.0.clear_service_status(service).await;
         }
     }
+}
+
+/// As set, or as many as there are files for.
+fn connections_max(settings: &Settings) -> u64 {
+    let arenas = settings.dram.bytes.0.div_ceil(settings.dram.arena_bytes.0.max(1));
+    let possible = process::connections_possible(arenas + METRICS_CONNECTIONS_MAX);
+    let wanted = settings.limits.connections_max;
+    if possible < wanted {
+        warn!(
+            wanted,
+            possible,
+            "fewer connections are taken than limits.connections_max: this process may open too few files; raise its limit (ulimit -n)"
+        );
+    }
+    wanted.min(possible)
 }
 
 async fn bind(

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cairn_core::metrics::Metrics;
-use cairn_core::{Clock, Entropy, Error};
+use cairn_core::{Clock, Entropy, Error, in_one_line};
 use cairn_directory::{DirectoryError, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings};
 use cairn_pool::PoolSettings;
@@ -90,7 +90,8 @@ fn is_damaged_directory(error: &StorageError) -> bool {
 
 fn set_aside(path: &Path, error: &StorageError) -> Result<(), StorageError> {
     let aside = RocksDirectory::set_aside(path)?;
-    warn!(%error, aside = %aside.display(), "the directory is damaged; it is set aside and made again from the pages' headers");
+    let error = in_one_line(error);
+    warn!(error, aside = %aside.display(), "the directory is damaged; it is set aside and made again from the pages' headers");
     Ok(())
 }
 
@@ -105,6 +106,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         read_queue: count(ssd.read_queue),
         write_policy: ssd.write,
         endurance: settings.endurance_plan(),
+        scrub: settings.scrub_plan(),
         write_behind_bytes: ssd.write_behind_bytes.0,
         write_behind_time: ssd.write_behind_time.0,
         load_window_bytes: ssd.load_window_bytes.0,

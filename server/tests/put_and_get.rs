@@ -74,7 +74,7 @@ async fn what_was_acknowledged_on_the_ssd_is_there_after_a_restart_and_after_the
     let folder = house.stop().await;
     damage(&folder.path().join("directory"));
     let mut house = House::open_in(folder, &[]).await;
-    assert_eq!(house.stats().await.recovery.unwrap().mode, "rebuilt from headers");
+    house.until("it is rebuilt", is_rebuilt).await;
     assert_eq!(house.namespace(&identity(8192)).await, namespace);
     let (pages, _) = house.get(get(&namespace, &keys)).await.unwrap();
     assert_eq!(pages, [0, 1, 2].map(|number| page(number, 8192).to_vec()));

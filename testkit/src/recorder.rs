@@ -6,21 +6,23 @@
 //! then decides the fate of each: kept, lost or torn at sectors, in any order, with a flipped bit if asked for.
 //!
 //! A [hold](Recorder::hold) stops the next change before it begins, so that a test can fill a queue while its consumer stands still; that
-//! is what makes two runs of a script the same to the last byte. Everything is in memory and belongs to the recorder.
+//! is what makes two runs of a script the same to the last byte. Everything is in memory and belongs to the recorder, unless it was
+//! begun [on real disks](Recorder::on_disks): every change is then made there too, and every read comes from there.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use cairn_core::{DeviceId, NamespaceId, PageKey};
-use cairn_directory::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
-use cairn_policy::Ledger;
+use cairn_core::{NamespaceId, PageKey};
+use cairn_directory::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use cairn_policy::{Ledger, ScrubMark};
 use cairn_ssd::{Device, DeviceError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::dice::Dice;
 use crate::fault_device::fill;
+use crate::real_disks::{DisksError, RealDisks};
 
 const SECTOR_BYTES: usize = 512;
 /// A flipped bit is injected into one of so many crashes.
@@ -43,7 +45,7 @@ pub struct DirectoryState {
     /// Namespaces, by id.
     pub namespaces: BTreeMap<[u8; 32], NamespaceRecord>,
     /// The device that the records are about.
-    pub device: Option<DeviceId>,
+    pub device: Option<DeviceRecord>,
 }
 
 /// What is on the disks at one moment.
@@ -76,7 +78,7 @@ pub enum Point {
     /// A namespace was remembered.
     Namespace(Box<NamespaceRecord>),
     /// The device was named.
-    Device(DeviceId),
+    Device(DeviceRecord),
     /// Bytes changed on the medium, by nobody's wish. Durable at once.
     Rot(Write),
     /// Somebody deleted the directory.
@@ -109,8 +111,32 @@ pub struct Tally {
     pub flipped: u64,
 }
 
+impl Point {
+    /// What it is, in words.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Write(write) => match write.bytes.get(..8) {
+                Some(b"CAIRNSSD") => "superblock",
+                Some(b"CAIRNREG") => "region header",
+                Some(b"CAIRNPG1") => "page",
+                _ => "wipe",
+            },
+            Self::Barrier { .. } | Self::FailedBarrier => "barrier",
+            Self::Commit(changes) => match changes.first() {
+                Some(Change::Put(_)) | None => "commit",
+                Some(Change::Remove { .. }) => "eviction",
+                Some(Change::RemoveNamespace(_)) => "clear",
+            },
+            Self::Namespace(_) => "namespace",
+            Self::Device(_) => "device",
+            Self::Rot(_) => "rot",
+            Self::LostDirectory => "lost directory",
+        }
+    }
+}
+
 impl DirectoryState {
-    fn apply(&mut self, changes: &[Change]) {
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::Put(record) => {
@@ -302,6 +328,7 @@ pub type Plan = Box<dyn FnMut(Step) -> Verdict + Send>;
 /// A device and, through [`Recorder::directory`], a directory that remember.
 pub struct Recorder {
     start: World,
+    disks: Option<RealDisks>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -311,11 +338,15 @@ struct State {
     directory: DirectoryState,
     /// No part of the history, because the time is in it: a crash loses it, as if there had never been one.
     ledger: Option<Ledger>,
+    /// Likewise.
+    scrub: Option<ScrubMark>,
     points: Vec<Point>,
     plan: Plan,
     hold: bool,
     held: bool,
     directory_failed: bool,
+    /// For want of space.
+    directory_full: bool,
 }
 
 impl fmt::Debug for Recorder {
@@ -332,23 +363,41 @@ impl Recorder {
 
     /// Starts at `world`; `plan` decides.
     pub fn with_plan(world: World, plan: Plan) -> Arc<Self> {
+        Self::start(world, plan, None)
+    }
+
+    /// Starts with what is on real disks; every step is good, as far as they allow it. Blocks.
+    ///
+    /// # Errors
+    /// [`DisksError`].
+    pub fn on_disks(disks: RealDisks) -> Result<Arc<Self>, DisksError> {
+        Ok(Self::start(disks.world()?, Box::new(|_| Verdict::Good), Some(disks)))
+    }
+
+    fn start(world: World, plan: Plan, disks: Option<RealDisks>) -> Arc<Self> {
         let state = State {
             seen: world.seen(),
             directory: world.directory.clone(),
             ledger: None,
+            scrub: None,
             points: Vec::new(),
             plan,
             hold: false,
             held: false,
             directory_failed: false,
+            directory_full: false,
         };
-        Arc::new(Self { start: world, state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(Self { start: world, disks, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// The directory that shares this history. Opened anew: a failure of an earlier one is forgotten.
-    pub fn directory(self: &Arc<Self>) -> Arc<dyn Directory> {
+    ///
+    /// # Errors
+    /// What a real directory says when it is opened.
+    pub fn directory(self: &Arc<Self>) -> Result<Arc<dyn Directory>, DirectoryError> {
         self.state.lock().directory_failed = false;
-        Arc::new(RecordedDirectory(Arc::clone(self)))
+        let real = self.disks.as_ref().map(RealDisks::open_directory).transpose()?;
+        Ok(Arc::new(RecordedDirectory { recorder: Arc::clone(self), real }))
     }
 
     /// Points so far.
@@ -410,12 +459,19 @@ impl Recorder {
     /// Changes bytes on the medium, durable.
     pub fn rot(&self, at: usize, bytes: &[u8]) {
         let mut state = self.state.lock();
+        if let Some(disks) = &self.disks {
+            // Whether it worked shows when the page is read.
+            let _ = disks.device().write_at(at as u64, &[bytes]).and_then(|()| disks.device().barrier());
+        }
         state.seen[at..at + bytes.len()].copy_from_slice(bytes);
         state.points.push(Point::Rot(Write { at, bytes: bytes.into() }));
     }
 
     /// Deletes the directory. For the next one that is opened.
     pub fn lose_directory(&self) {
+        if let Some(disks) = &self.disks {
+            disks.lose_directory();
+        }
         let mut state = self.state.lock();
         state.directory = DirectoryState::default();
         state.points.push(Point::LostDirectory);
@@ -433,8 +489,11 @@ impl Recorder {
         (state, verdict)
     }
 
-    fn change_directory(&self, point: Point) -> Result<(), DirectoryError> {
+    fn change_directory(&self, point: Point, real: Option<&dyn Directory>) -> Result<(), DirectoryError> {
         let mut state = self.begin_change()?;
+        if let (Some(disks), Some(real)) = (&self.disks, real) {
+            disks.through(state.points.len() + 1, &point, |_| change(real, &point))?;
+        }
         match &point {
             Point::Commit(changes) => state.directory.apply(changes),
             Point::Namespace(record) => {
@@ -449,14 +508,20 @@ impl Recorder {
 
     fn begin_change(&self) -> Result<MutexGuard<'_, State>, DirectoryError> {
         let (mut state, verdict) = self.begin(Step::Commit);
-        if state.directory_failed {
-            return Err(DirectoryError::Quarantined);
-        }
-        if verdict != Verdict::Good {
+        if verdict != Verdict::Good && !state.directory_failed {
             state.directory_failed = true;
-            return Err(DirectoryError::Io { action: "write a batch", source: cause(verdict) });
+            state.directory_full = verdict == Verdict::Full;
+            let (action, source) = ("write a batch", cause(verdict));
+            return Err(match verdict {
+                Verdict::Full => DirectoryError::Full { action, source },
+                _ => DirectoryError::Io { action, source },
+            });
         }
-        Ok(state)
+        match (state.directory_failed, state.directory_full) {
+            (false, _) => Ok(state),
+            (true, false) => Err(DirectoryError::Quarantined),
+            (true, true) => Err(DirectoryError::Full { action: "write a batch", source: cause(Verdict::Full) }),
+        }
     }
 }
 
@@ -470,6 +535,9 @@ impl Device for Recorder {
         let mut state = self.state.lock();
         if (state.plan)(Step::Read) != Verdict::Good {
             return Err(refused("read", at, wanted_bytes, Verdict::Refused));
+        }
+        if let Some(disks) = &self.disks {
+            return disks.device().read_at(at, parts);
         }
         fill(&state.seen, at, parts)
     }
@@ -485,12 +553,16 @@ impl Device for Recorder {
             all.truncate(all.len() / 2);
         }
         if matches!(verdict, Verdict::Good | Verdict::Refused) {
-            let at = index(at);
-            if state.seen.len() < at + all.len() {
-                state.seen.resize(at + all.len(), 0);
+            let to = index(at);
+            if state.seen.len() < to + all.len() {
+                state.seen.resize(to + all.len(), 0);
             }
-            state.seen[at..at + all.len()].copy_from_slice(&all);
-            state.points.push(Point::Write(Write { at, bytes: all.into() }));
+            state.seen[to..to + all.len()].copy_from_slice(&all);
+            let point = Point::Write(Write { at: to, bytes: all.into() });
+            if let Some(disks) = &self.disks {
+                disks.through(state.points.len() + 1, &point, |device| device.write_at(at, parts))?;
+            }
+            state.points.push(point);
         }
         if matches!(verdict, Verdict::Good | Verdict::Lied) {
             Ok(())
@@ -506,6 +578,9 @@ impl Device for Recorder {
             Verdict::Lied => (Point::Barrier { lied: true }, Ok(())),
             Verdict::Refused | Verdict::Full => (Point::FailedBarrier, Err(refused("barrier", 0, 0, verdict))),
         };
+        if let Some(disks) = &self.disks {
+            disks.through(state.points.len() + 1, &point, Device::barrier)?;
+        }
         state.points.push(point);
         outcome
     }
@@ -536,57 +611,97 @@ fn index(at: u64) -> usize {
 }
 
 #[derive(Debug)]
-struct RecordedDirectory(Arc<Recorder>);
+struct RecordedDirectory {
+    recorder: Arc<Recorder>,
+    real: Option<Arc<dyn Directory>>,
+}
+
+/// Makes the same change in a real directory.
+fn change(real: &dyn Directory, point: &Point) -> Result<(), DirectoryError> {
+    match point {
+        Point::Commit(changes) => real.commit(changes),
+        Point::Namespace(record) => real.save_namespace(record),
+        Point::Device(device) => real.set_device(*device),
+        _ => Ok(()),
+    }
+}
 
 impl Directory for RecordedDirectory {
     fn commit(&self, changes: &[Change]) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Commit(changes.into()))
+        self.recorder.change_directory(Point::Commit(changes.into()), self.real.as_deref())
     }
 
     fn scan(&self, visit: &mut dyn FnMut(Record)) -> Result<ScanReport, DirectoryError> {
-        let records = self.0.directory_state().records;
+        if let Some(real) = &self.real {
+            return real.scan(visit);
+        }
+        let records = self.recorder.directory_state().records;
         let report = ScanReport { records: records.len() as u64, ..ScanReport::default() };
         records.into_values().for_each(visit);
         Ok(report)
     }
 
     fn save_namespace(&self, namespace: &NamespaceRecord) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Namespace(Box::new(namespace.clone())))
+        self.recorder.change_directory(Point::Namespace(Box::new(namespace.clone())), self.real.as_deref())
     }
 
     fn namespaces(&self) -> Result<Vec<NamespaceRecord>, DirectoryError> {
-        Ok(self.0.directory_state().namespaces.into_values().collect())
+        if let Some(real) = &self.real {
+            return real.namespaces();
+        }
+        Ok(self.recorder.directory_state().namespaces.into_values().collect())
     }
 
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
-        Ok(self.0.directory_state().device)
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
+        if let Some(real) = &self.real {
+            return real.device();
+        }
+        Ok(self.recorder.directory_state().device)
     }
 
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
-        self.0.change_directory(Point::Device(device))
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
+        self.recorder.change_directory(Point::Device(device), self.real.as_deref())
     }
 
     fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
-        Ok(self.0.state.lock().ledger)
+        self.real.as_ref().map_or_else(|| Ok(self.recorder.state.lock().ledger), |real| real.ledger())
     }
 
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError> {
-        self.0.begin_change()?.ledger = Some(*ledger);
-        Ok(())
+        self.recorder.begin_change()?.ledger = Some(*ledger);
+        self.real.as_ref().map_or(Ok(()), |real| real.save_ledger(ledger))
+    }
+
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        self.real.as_ref().map_or_else(|| Ok(self.recorder.state.lock().scrub), |real| real.scrub())
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.recorder.begin_change()?.scrub = Some(*mark);
+        self.real.as_ref().map_or(Ok(()), |real| real.save_scrub(mark))
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        self.recorder.state.lock().directory_failed = false;
+        self.real.as_ref().map_or(Ok(()), |real| real.release())
     }
 
     fn close(&self) -> Result<(), DirectoryError> {
-        Ok(())
+        self.real.as_ref().map_or(Ok(()), |real| real.close())
     }
 }
 
-/// The key that the header in `write` names, if it begins like a page.
-pub fn page_in(write: &Write) -> Option<(PageKey, u64)> {
-    let bytes = &write.bytes;
-    if bytes.len() <= cairn_core::HEADER_BYTES || !bytes.starts_with(b"CAIRNPG1") {
-        return None;
+/// Key and generation of each page in a write: of whatever begins like a page in it, and has more than a header.
+pub fn pages_in(write: &Write) -> Vec<(PageKey, u64)> {
+    let blocks = write.bytes.chunks_exact(cairn_core::HEADER_BYTES);
+    if blocks.len() < 2 {
+        return Vec::new();
     }
-    let key: [u8; 32] = bytes.get(64..96)?.try_into().ok()?;
-    let generation: [u8; 8] = bytes.get(136..144)?.try_into().ok()?;
+    blocks.filter_map(page_of).collect()
+}
+
+fn page_of(block: &[u8]) -> Option<(PageKey, u64)> {
+    let key: [u8; 32] = block.strip_prefix(b"CAIRNPG1")?.get(56..88)?.try_into().ok()?;
+    let generation: [u8; 8] = block.get(136..144)?.try_into().ok()?;
     Some((PageKey::from_bytes(key), u64::from_le_bytes(generation)))
 }

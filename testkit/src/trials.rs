@@ -1,7 +1,7 @@
 //! Many trials of one rig: seeded, on all cores, watched, recorded.
 //!
 //! A trial is a function of the rig's seed and the trial's number. `CAIRN_SEED` sets the seed, `CAIRN_TRIAL` runs one trial alone,
-//! `CAIRN_NIGHTLY` (set to anything) asks for the nightly count; a failing trial prints the command that repeats it. The run goes into
+//! `CAIRN_NIGHTLY` asks for that many percent of the nightly count; a failing trial prints the command that repeats it. The run goes into
 //! `target/rigs.json`. A trial that is not done after minutes ends the process, so that a hang is a failure like any other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,9 +51,10 @@ pub fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
 }
 
-/// Whether this is a nightly run.
-pub fn is_nightly() -> bool {
-    std::env::var_os("CAIRN_NIGHTLY").is_some()
+/// Trials of this run: those of every run, or the wanted part of a night's if that is more.
+pub fn count(every: u64, nightly: u64) -> u64 {
+    let percent = number("CAIRN_NIGHTLY").unwrap_or(0);
+    every.max(nightly.saturating_mul(percent) / 100)
 }
 
 /// The seed of this run: `CAIRN_SEED`, or the one that every ordinary run has.
@@ -74,7 +75,7 @@ pub fn panics() -> u64 {
 impl Rig {
     /// Trials of this run.
     pub fn count(&self) -> u64 {
-        if is_nightly() { self.nightly } else { self.trials }
+        count(self.trials, self.nightly)
     }
 
     /// Runs every trial, each worker with a state of its own, and records the run.

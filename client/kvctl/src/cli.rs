@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use cairn_core::Span;
+use cairn_core::{ByteSize, Span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well, and all that was asked for is there
-  1  miss: the prefix is shorter than asked for, or pages were not stored
+  1  miss: the prefix is shorter than asked for, pages were not stored, or a verification found damage
   2  the command, a file or the call is wrong
   3  the server can not be reached, is overloaded or takes no calls
   4  the time was up first
@@ -97,6 +97,41 @@ pub(crate) enum Command {
         /// Its id, or the start of it (at least 8 digits)
         namespace: String,
     },
+    /// Reads and verifies every page on the SSD now; exits with 1 if one is damaged or unreadable
+    Verify {
+        /// Only this namespace: its id, or the start of it (at least 8 digits)
+        #[arg(long, value_name = "ID")]
+        namespace: Option<String>,
+        /// Bytes a second, such as 200MiB; without it, as fast as the SSD can
+        #[arg(long, value_name = "SIZE")]
+        rate: Option<ByteSize>,
+        /// A data folder whose server is stopped; nothing in it is changed
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["namespace", "rate"])]
+        data_folder: Option<PathBuf>,
+    },
+    /// What the scrub of the SSD has done, and how far it is
+    Scrub {
+        /// Begin a pass over everything now
+        #[arg(long)]
+        now: bool,
+        /// Bytes a second of that pass, such as 200MiB, 0 for as fast as the SSD can; without it, the limit of the settings
+        #[arg(long, value_name = "SIZE", requires = "now")]
+        rate: Option<ByteSize>,
+    },
+    /// What is out of use after an error: writes to the SSD, and slots of damaged pages
+    Quarantine {
+        #[command(subcommand)]
+        what: QuarantineCommand,
+    },
+    /// Has the directory made again from the headers of the pages, by the next start of the server
+    Rebuild {
+        /// The data folder; its server must be stopped
+        #[arg(long, value_name = "DIR")]
+        data_folder: Option<PathBuf>,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+    },
     /// Identity files: check, compare, make
     Identity {
         #[command(subcommand)]
@@ -107,6 +142,26 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// Whether the SSD takes writes, why not and since when; and each slot
+    List,
+    /// Puts it in use again
+    Release(ReleaseArgs),
+}
+
+/// What to put in use again.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct ReleaseArgs {
+    /// The slots of damaged pages
+    #[arg(long)]
+    pub(crate) slots: bool,
+    /// Writes, after one failed; look at the disk first
+    #[arg(long)]
+    pub(crate) writes: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -32,6 +32,8 @@ fn run(cli: &Cli, out: &Output) -> Result<Code, Failure> {
     match &cli.command {
         Command::Identity { what } => commands::identity::run(what, out),
         Command::Completions { shell } => commands::completions::run(*shell, out),
+        Command::Verify { data_folder: Some(folder), .. } => commands::stopped::verify(folder, out),
+        Command::Rebuild { data_folder, yes } => commands::stopped::rebuild(data_folder.as_deref(), *yes, out),
         command => {
             let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = threads.map_err(|e| Failure::usage(format!("can not start threads: {e}")))?;

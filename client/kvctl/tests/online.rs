@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stands on it")]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
@@ -74,6 +75,20 @@ impl Drop for Served {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// A command about a data folder whose server is stopped.
+fn stopped(command: &str, folder: &Path, more: &[&str]) -> Output {
+    Command::new(kvctl()).arg(command).arg("--data-folder").arg(folder).args(more).output().unwrap()
+}
+
+/// Flips a bit of the payload in a slot of the first region.
+fn flip_bit(data: &Path, slot: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(data.join("ssd/pages")).unwrap();
+    let at = 65_536 + 4096 + slot * (PAGE_BYTES + 4096) + 4096 + 99;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
 }
 
 fn kvctl() -> &'static str {
@@ -189,4 +204,93 @@ fn a_server_that_has_gone_is_told_from_one_that_answers() {
     served.child.wait().unwrap();
     exits(&served.kvctl(&["ping", "--count", "1"]), 3);
     exits(&served.about("put", FOUR, &["--random"]), 3);
+}
+
+#[test]
+fn a_verification_of_a_running_server_finds_damage_and_its_slot_is_listed_and_released() {
+    let served = Served::start();
+    json(&served.about("put", FOUR, &["--random", "--durability", "ssd", "--json"]), 0);
+    let clean = json(&served.kvctl(&["verify", "--json"]), 0);
+    assert_eq!((clean["clean"].as_bool(), clean["pages"].as_u64()), (Some(true), Some(4)));
+    assert_eq!(clean["bytes"].as_u64(), Some(4 * PAGE_BYTES));
+    let namespaces = json(&served.kvctl(&["namespaces", "--json"]), 0);
+    let id = &namespaces["namespaces"][0]["namespace"].as_str().unwrap()[..12];
+    flip_bit(&served.folder.path().join("data"), 1);
+    let found = served.kvctl(&["verify", "--namespace", id, "--rate", "1GiB"]);
+    exits(&found, 1);
+    for line in ["whole       3 pages", "damaged     1 page, dropped"] {
+        assert!(out(&found).contains(line), "{line}: {}", out(&found));
+    }
+    json(&served.kvctl(&["verify", "--json"]), 0);
+    // A slot is in quarantine a moment after its page was dropped.
+    let mut listed = json(&served.kvctl(&["quarantine", "list", "--json"]), 0);
+    for _ in 0..100 {
+        if listed["slots"].as_array().is_some_and(|slots| !slots.is_empty()) {
+            break;
+        }
+        listed = json(&served.kvctl(&["quarantine", "list", "--json"]), 0);
+    }
+    assert_eq!(listed["writes_taken"].as_bool(), Some(true));
+    let slot = &listed["slots"][0];
+    assert_eq!((slot["region"].as_u64(), slot["offset"].as_u64()), (Some(0), Some(PAGE_BYTES + 4096)));
+    assert_eq!(slot["damage"].as_str(), Some("payload"));
+    exits(&served.kvctl(&["quarantine", "release"]), 2);
+    let released = served.kvctl(&["quarantine", "release", "--slots", "--writes"]);
+    exits(&released, 0);
+    assert!(out(&released).starts_with("1 slot in use again"), "{}", out(&released));
+}
+
+#[test]
+fn a_scrub_is_asked_for_and_shows_in_scrub_and_in_stats_with_the_write_amplification() {
+    let served = Served::start();
+    json(&served.about("put", FOUR, &["--random", "--durability", "ssd", "--json"]), 0);
+    let before = json(&served.kvctl(&["scrub", "--json"]), 0);
+    assert_eq!((before["period_seconds"].as_u64(), before["passes"].as_u64()), (Some(604_800), Some(0)));
+    exits(&served.kvctl(&["scrub", "--rate", "1MiB"]), 2);
+    exits(&served.kvctl(&["scrub", "--now", "--rate", "0"]), 0);
+    let mut scrub = json(&served.kvctl(&["scrub", "--json"]), 0);
+    for _ in 0..100 {
+        if scrub["passes"].as_u64() == Some(1) {
+            break;
+        }
+        scrub = json(&served.kvctl(&["scrub", "--json"]), 0);
+    }
+    assert_eq!((scrub["passes"].as_u64(), scrub["damaged"].as_u64()), (Some(1), Some(0)));
+    let text = served.kvctl(&["scrub"]);
+    assert!(out(&text).contains("everything once in 7 d 00 h, at 64.0 MiB/s at most"), "{}", out(&text));
+    let stats = json(&served.kvctl(&["stats", "--json"]), 0);
+    assert_eq!(stats["flash"]["page_bytes"].as_u64(), Some(4 * PAGE_BYTES));
+    let amplification = stats["flash"]["write_amplification"].as_f64().unwrap();
+    assert!((1.0..1.02).contains(&amplification), "{amplification}");
+    let text = served.kvctl(&["stats"]);
+    for word in ["amplification 1.0", "oldest unverified page"] {
+        assert!(out(&text).contains(word), "{word}: {}", out(&text));
+    }
+}
+
+#[test]
+fn a_stopped_folder_is_verified_and_rebuilt_and_one_in_use_is_left_alone() {
+    let mut served = Served::start();
+    let data = served.folder.path().join("data");
+    json(&served.about("put", FOUR, &["--random", "--durability", "ssd", "--json"]), 0);
+    for refused in [stopped("verify", &data, &[]), stopped("rebuild", &data, &["--yes"])] {
+        exits(&refused, 3);
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("in use by another server"));
+    }
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let clean = json(&stopped("verify", &data, &["--json"]), 0);
+    assert_eq!((clean["clean"].as_bool(), clean["pages"]["whole"].as_u64()), (Some(true), Some(4)));
+    flip_bit(&data, 3);
+    let found = stopped("verify", &data, &[]);
+    exits(&found, 1);
+    assert!(out(&found).contains("region 0 slot 3: payload page "), "{}", out(&found));
+    exits(&stopped("rebuild", &data, &[]), 2);
+    exits(&stopped("rebuild", &data, &["--yes"]), 0);
+    let lost = json(&stopped("verify", &data, &["--json"]), 1);
+    assert_eq!(lost["pages"]["without_entry"].as_u64(), Some(3));
+    // Without a folder it says what to do.
+    let told = Command::new(kvctl()).arg("rebuild").output().unwrap();
+    exits(&told, 2);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("stop the server"));
 }

@@ -261,4 +261,39 @@ impl v1::admin_server::Admin for Fake {
         let pages = self.with(|state| std::mem::take(&mut state.pages)).len() as u64;
         Ok(Response::new(v1::ClearResponse { pages }))
     }
+
+    async fn scrub(&self, request: Request<v1::ScrubRequest>) -> Result<Response<v1::ScrubResponse>, Status> {
+        self.arrive("scrub").await?;
+        let scrub = v1::ScrubStats { asked: request.into_inner().now, ..Default::default() };
+        Ok(Response::new(v1::ScrubResponse { scrub: Some(scrub) }))
+    }
+
+    type VerifyStream = Answers<v1::VerifyResponse>;
+
+    /// Two calls make a whole: the first has a word of progress and ends in the middle, the second comes to the end.
+    async fn verify(&self, request: Request<v1::VerifyRequest>) -> Result<Response<Self::VerifyStream>, Status> {
+        self.arrive("verify").await?;
+        let counts = |pages, damaged| Some(v1::VerifyCounts { pages, damaged, bytes: pages, unreadable: 0 });
+        let said = |counts, next, last| Ok(v1::VerifyResponse { counts, progress_ppm: 500_000, next, last });
+        let answers = match request.into_inner().from {
+            None => {
+                let next = Some(v1::Slot { region: 1, slot: 2 });
+                vec![said(counts(1, 0), None, false), said(counts(3, 0), next, true)]
+            }
+            Some(from) => {
+                assert_eq!((from.region, from.slot), (1, 2));
+                vec![said(counts(2, 1), None, true)]
+            }
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
+    }
+
+    async fn quarantine(
+        &self,
+        request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineResponse>, Status> {
+        self.arrive("quarantine").await?;
+        let released_slots = u64::from(request.into_inner().release_slots);
+        Ok(Response::new(v1::QuarantineResponse { released_slots, ..Default::default() }))
+    }
 }

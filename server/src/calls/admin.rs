@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Call, Family, Label};
 use cairn_core::{Error, ErrorKind, Result, StopReason, Tier};
-use cairn_engine::{BudgetStats, EngineStats, NamespaceSummary};
+use cairn_engine::{BudgetStats, EngineStats, FlashStats, NamespaceSummary, OpenMode};
 use cairn_proto::v1;
 use cairn_proto::v1::admin_server::Admin;
 use prometheus::IntCounter;
@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::House;
 use crate::door::Visit;
+use crate::outlet::Outgoing;
 
 /// Longest list of namespaces: the most that gRPC clients take unless they are told otherwise, less what goes around it.
 const LIST_BYTES_MAX: usize = (4 << 20) - 64;
@@ -21,6 +22,8 @@ const INFO_EXTRA_BYTES: usize = 8;
 
 #[tonic::async_trait]
 impl Admin for House {
+    type VerifyStream = Outgoing<v1::VerifyResponse>;
+
     async fn stats(&self, mut request: Request<v1::StatsRequest>) -> Result<Response<v1::StatsResponse>, Status> {
         let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
         let stats = self.stats();
@@ -41,6 +44,26 @@ impl Admin for House {
         let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
         let cleared = self.cleared(&visit, &request.into_inner()).await;
         visit.end(cleared.map(|pages| Response::new(v1::ClearResponse { pages })))
+    }
+
+    async fn scrub(&self, mut request: Request<v1::ScrubRequest>) -> Result<Response<v1::ScrubResponse>, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
+        let scrub = self.scrubbed(&request.into_inner());
+        visit.answer();
+        Ok(Response::new(v1::ScrubResponse { scrub: Some(scrub) }))
+    }
+
+    async fn verify(&self, request: Request<v1::VerifyRequest>) -> Result<Response<Self::VerifyStream>, Status> {
+        self.serve_verify(request).await.map(Response::new)
+    }
+
+    async fn quarantine(
+        &self,
+        mut request: Request<v1::QuarantineRequest>,
+    ) -> Result<Response<v1::QuarantineResponse>, Status> {
+        let visit = self.rooms.door.receive(&mut request, Call::Admin)?;
+        let quarantine = self.quarantined(&visit, &request.into_inner()).await;
+        visit.end(quarantine.map(Response::new))
     }
 }
 
@@ -72,9 +95,12 @@ impl House {
                 mode: stats.recovery.mode.label().to_owned(),
                 pages: stats.recovery.pages,
                 dropped: stats.recovery.dropped,
+                rebuilding: stats.recovery.mode == OpenMode::Rebuilding,
                 millis: u64::try_from(stats.recovery.took.as_millis()).unwrap_or(u64::MAX),
             }),
             budget: Some(self.budget_stats(&stats.budget)),
+            flash: Some(flash_stats(&stats.flash)),
+            scrub: Some(self.scrub_stats(&stats.scrub)),
         }
     }
 
@@ -160,6 +186,18 @@ impl House {
             put_bytes: metrics.put_bytes.get(),
             put_not_stored: counts(&metrics.put_not_stored),
         }
+    }
+}
+
+fn flash_stats(flash: &FlashStats) -> v1::FlashStats {
+    v1::FlashStats {
+        written_bytes: flash.written_bytes,
+        page_bytes: flash.page_bytes,
+        reinserted_bytes: flash.reinserted_bytes,
+        reclaimed_regions: flash.reclaimed_regions,
+        trimmed_bytes: flash.trimmed_bytes,
+        dead_bytes: flash.dead_bytes,
+        quarantined_bytes: flash.quarantined_bytes,
     }
 }
 

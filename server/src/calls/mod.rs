@@ -5,6 +5,8 @@ mod get;
 mod matching;
 mod open;
 mod put;
+mod scrub;
+mod verify;
 
 use std::sync::Arc;
 

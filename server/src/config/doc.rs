@@ -19,6 +19,10 @@ Sizes: `4096`, `64MiB`, `1.5GB`. Durations: `250ms`, `10s`, `5m`, `2h`.
 folder has a format that this version does not know, 5 if the stop was cut short, by a second signal or because the storage did not close
 in time, and 1 for anything else.
 
+`cairnd verify DIR` and `cairnd rebuild DIR --yes` serve nothing: they look at a data folder whose server is stopped, and set its directory
+aside. They exit with 0 if all is whole (or done), 1 if damage was found, 2 if there is no data folder or no `--yes`, 3 if a server uses
+it, 4 if its format is not known, and 5 if it could not be read.
+
 Memory besides the pool, at its worst, all of it bounded by `[limits]`: `request_bytes_max` for requests that are being received;
 `stream_window_bytes` for each put that waits for page memory; 1 MiB for each call whose client does not read its answer; and about 200
 bytes for each page of the chain of each call in flight. With the defaults: 512 MiB, 64 x 4 MiB, 256 x 1 MiB, and 256 x 12 MiB if every

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use thiserror::Error as ThisError;
 
+use crate::offline::Offline;
+
 use super::settings::{Row, Settings, SettingsFault, distance, nearest};
 
 /// Largest configuration file that is read, in bytes.
@@ -13,7 +15,12 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Flags of `cairnd`.
 #[derive(Parser, Clone, Default, Debug)]
-#[command(name = "cairnd", version, about = "The Cairn server: a tiered store for the KV cache of LLM inference.")]
+#[command(
+    name = "cairnd",
+    version,
+    about = "The Cairn server: a tiered store for the KV cache of LLM inference.",
+    args_conflicts_with_subcommands = true
+)]
 pub struct Flags {
     /// Configuration file (TOML); every key is explained in docs/CONFIG.md.
     #[arg(long, value_name = "FILE")]
@@ -51,6 +58,9 @@ pub struct Flags {
     /// Print docs/METRICS.md, and exit.
     #[arg(long, hide = true)]
     pub print_metrics_doc: bool,
+    /// What to do with a data folder instead of serving from it.
+    #[command(subcommand)]
+    pub offline: Option<Offline>,
 }
 
 /// Why no settings could be read.

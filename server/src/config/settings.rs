@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cairn_core::{ByteSize, Span, Thousandths};
-use cairn_policy::{Plan, WritePolicy};
+use cairn_policy::{Plan, ScrubPlan, WritePolicy};
 use cairn_pool::HugePages;
 use cairn_ssd::DeviceKind;
 use thiserror::Error as ThisError;
@@ -246,6 +246,10 @@ settings! {
             "On a slow disk, what is written late keeps newer pages from being written at all.";
         load_window_bytes: ByteSize = "64MiB" in "1MiB" to "16GiB", "Bytes that one get loads from the SSD ahead of its reader.",
             "Hides the SSD's latency from the reader without one get filling the pool.";
+        scrub_period: Span = "168h" in "0s" to "8760h", "Time in which every page on the SSD is read and verified once; 0: only when `kvctl scrub --now` or `kvctl verify` asks.",
+            "A week: of 4 TiB that is 7 MB/s. Bits that rot are found before there are many.";
+        scrub_bytes_per_second_max: ByteSize = "64MiB", "Bytes a second that the scrub reads at most; 0: as fast as the SSD can.",
+            "Ten times what 4 TiB in a week need, and two per cent of what a fast drive reads.";
     }
     /// How much may be written to the SSD. With neither `dwpd` nor `tbw` there is no limit; what is written is counted all the same.
     endurance: EnduranceSettings {
@@ -349,6 +353,13 @@ impl Settings {
         } else {
             (tbw.0 > 0).then(|| Plan::of_total_bytes(tbw.0, *years, *bucket_days))
         }
+    }
+
+    /// How often the SSD is scrubbed.
+    pub fn scrub_plan(&self) -> ScrubPlan {
+        let SsdSettings { scrub_period, scrub_bytes_per_second_max, .. } = &self.ssd;
+        let period = Some(scrub_period.0).filter(|period| !period.is_zero());
+        ScrubPlan { period, bytes_per_second_max: scrub_bytes_per_second_max.0 }
     }
 
     /// Whether an address that other machines can reach is served without authentication.

@@ -1,6 +1,8 @@
 //! A server in this process and a plain gRPC client to it.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod process;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -107,41 +109,63 @@ impl House {
 
     /// Puts `pages` and returns every answer, the totals last.
     pub async fn put(&mut self, begin: v1::PutBegin, parts: Vec<v1::PagePart>) -> Result<Vec<PutAnswer>, Status> {
-        let begin = std::iter::once(PutStep::Begin(begin));
-        let steps: Vec<_> = begin.chain(parts.into_iter().map(PutStep::Part)).map(put_step).collect();
-        let mut answers = self.cairn.put_prefix(tokio_stream::iter(steps)).await?.into_inner();
-        let mut all = Vec::new();
-        while let Some(answer) = answers.message().await? {
-            all.push(answer.step.unwrap());
-        }
-        Ok(all)
+        put(&mut self.cairn, begin, parts).await
     }
 
     /// Gets the pages of a chain: their bytes, and how it ended.
     pub async fn get(&mut self, request: v1::GetPrefixRequest) -> Result<(Vec<Vec<u8>>, v1::GetDone), Status> {
-        let mut steps = self.cairn.get_prefix(request).await?.into_inner();
-        let (mut pages, mut page) = (Vec::new(), Vec::new());
-        while let Some(step) = steps.message().await? {
-            match step.step.unwrap() {
-                GetStep::Plan(_) => {}
-                GetStep::Part(part) => {
-                    assert_eq!((part.page, part.offset), (pages.len() as u64, page.len() as u64));
-                    page.extend_from_slice(&part.data);
-                    if let Some(seal) = part.seal {
-                        assert_eq!(Checksum::of(&page).to_u64(), seal.checksum);
-                        pages.push(std::mem::take(&mut page));
-                    }
-                }
-                GetStep::Done(done) => return Ok((pages, done)),
-            }
-        }
-        panic!("a get ended without its last message");
+        get_pages(&mut self.cairn, request).await
     }
 
     /// The body of a page of the metrics port.
     pub async fn http(&self, path: &str) -> String {
         http_get(self.running.metrics_address(), path).await
     }
+}
+
+/// Puts pages and returns every answer, the totals last.
+/// Whether what the directory had lost has been found again.
+pub fn is_rebuilt(stats: &v1::StatsResponse) -> bool {
+    stats.recovery.as_ref().is_some_and(|recovery| recovery.mode == "rebuilt from headers")
+}
+
+pub async fn put(
+    cairn: &mut CairnClient<Channel>,
+    begin: v1::PutBegin,
+    parts: Vec<v1::PagePart>,
+) -> Result<Vec<PutAnswer>, Status> {
+    let begin = std::iter::once(PutStep::Begin(begin));
+    let steps: Vec<_> = begin.chain(parts.into_iter().map(PutStep::Part)).map(put_step).collect();
+    let mut answers = cairn.put_prefix(tokio_stream::iter(steps)).await?.into_inner();
+    let mut all = Vec::new();
+    while let Some(answer) = answers.message().await? {
+        all.push(answer.step.unwrap());
+    }
+    Ok(all)
+}
+
+/// Gets the pages of a chain: their bytes, and how it ended.
+pub async fn get_pages(
+    cairn: &mut CairnClient<Channel>,
+    request: v1::GetPrefixRequest,
+) -> Result<(Vec<Vec<u8>>, v1::GetDone), Status> {
+    let mut steps = cairn.get_prefix(request).await?.into_inner();
+    let (mut pages, mut page) = (Vec::new(), Vec::new());
+    while let Some(step) = steps.message().await? {
+        match step.step.unwrap() {
+            GetStep::Plan(_) => {}
+            GetStep::Part(part) => {
+                assert_eq!((part.page, part.offset), (pages.len() as u64, page.len() as u64));
+                page.extend_from_slice(&part.data);
+                if let Some(seal) = part.seal {
+                    assert_eq!(Checksum::of(&page).to_u64(), seal.checksum);
+                    pages.push(std::mem::take(&mut page));
+                }
+            }
+            GetStep::Done(done) => return Ok((pages, done)),
+        }
+    }
+    panic!("a get ended without its last message");
 }
 
 /// The answer to a plain HTTP request.
@@ -179,6 +203,12 @@ pub fn identity(page_bytes: u64) -> Identity {
 
 pub fn keys(namespace: &NamespaceId, pages: u32) -> Vec<PageKey> {
     let tokens: Vec<u32> = (0..pages * PAGE_TOKENS).collect();
+    chain_from_tokens(namespace, &tokens, PAGE_TOKENS, &[]).unwrap()
+}
+
+/// A chain of so many pages that shares none with those of other numbers.
+pub fn chain_of(namespace: &NamespaceId, number: u32, pages: u32) -> Vec<PageKey> {
+    let tokens: Vec<u32> = (0..pages * PAGE_TOKENS).map(|token| number << 8 | token).collect();
     chain_from_tokens(namespace, &tokens, PAGE_TOKENS, &[]).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Tasks, in place of tokio's runtime.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -14,6 +14,11 @@ pub struct Elapsed(());
 /// Does blocking work in a task of its own.
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     spawn(async move { work() })
+}
+
+/// Never ends: time stands still.
+pub async fn sleep(_time: Duration) {
+    pending().await
 }
 
 /// Waits for `work`, for ever if there is any time `left`: time stands still.

@@ -4,8 +4,8 @@
 //! answer is not an error: see [`crate::StopReason`] and [`crate::PageOutcome`]. A function returns an error or logs it, not both.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, iter};
 
 /// What the caller should do about an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,15 +75,14 @@ impl Error {
 
     /// What happened and why, as one line: the contexts of the whole chain joined by ": ".
     pub fn chain(&self) -> String {
-        let mut line = self.context.clone();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            line.push_str(": ");
-            line.push_str(&error.to_string());
-            cause = error.source();
-        }
-        line
+        in_one_line(self)
     }
+}
+
+/// What any error says, and each of its causes, joined by ": ".
+pub fn in_one_line(error: &dyn StdError) -> String {
+    let causes = iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl fmt::Display for Error {

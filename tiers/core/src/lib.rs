@@ -25,7 +25,7 @@ mod units;
 pub use checksum::{Checksum, RunningChecksum};
 pub use clock::{Clock, Deadline, Moment, SystemClock};
 pub use entropy::{Entropy, OsEntropy};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, in_one_line};
 pub use generation::Generation;
 pub use grid::{Grid, Place};
 pub use header::{DeviceId, HEADER_BYTES, HeaderFault, HeaderKey, PageHeader, SlotId};

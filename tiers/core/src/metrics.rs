@@ -84,6 +84,8 @@ labels! {
         Gone = "gone",
         /// No slot could be freed.
         NoSpace = "no_space",
+        /// What the SSD holds is being found out from its pages.
+        Rebuilding = "rebuilding",
         /// The SSD is quarantined for writes.
         Quarantined = "quarantined",
         /// The write failed.
@@ -337,6 +339,12 @@ metrics! {
     wear_day_bytes: IntGauge, "cairn_ssd_wear_day_bytes", "bytes", "Physical bytes written in the last 24 hours of running.";
     wear_bytes: IntGauge, "cairn_ssd_wear_bytes", "bytes", "Physical bytes written since the ledger was begun, over all runs.";
     ssd_damaged: IntCounter[Damage], "cairn_ssd_damaged_pages_total", "pages", "Pages found damaged on the SSD, by how; each was dropped.";
+    ssd_scrubbed_pages: IntCounter, "cairn_ssd_scrubbed_pages_total", "pages", "Pages that the scrub, or a verification, has read and found whole.";
+    ssd_scrubbed_bytes: IntCounter, "cairn_ssd_scrubbed_bytes_total", "bytes", "Page bytes that the scrub, or a verification, has read.";
+    ssd_scrub_damaged: IntCounter, "cairn_ssd_scrub_damaged_pages_total", "pages", "Pages that the scrub, or a verification, was the first to find damaged; among cairn_ssd_damaged_pages_total.";
+    ssd_scrub_passes: IntCounter, "cairn_ssd_scrub_passes_total", "passes", "Passes of the scrub that were completed in this run.";
+    ssd_scrub_progress_ppm: IntGauge, "cairn_ssd_scrub_progress_ppm", "ppm", "How far the scrub's pass is, in millionths.";
+    ssd_scrub_age_seconds: IntGauge, "cairn_ssd_scrub_age_seconds", "seconds", "Time of running since the page on the SSD that waits longest was written or verified, to the region. More than ssd.scrub_period: the scrub does not keep up.";
     ssd_read_failed: IntCounter, "cairn_ssd_read_failed_total", "reads", "Reads that the device refused.";
     ssd_write_queue_pages: IntGauge, "cairn_ssd_write_queue_pages", "pages", "Pages waiting to be written to the SSD.";
     ssd_write_queue_bytes: IntGauge, "cairn_ssd_write_queue_bytes", "bytes", "Bytes waiting to be written to the SSD.";
@@ -344,6 +352,7 @@ metrics! {
     ssd_in_flight: IntGauge, "cairn_ssd_in_flight_transfers", "transfers", "Transfers that the SSD works on now.";
     ssd_depth: IntGauge, "cairn_ssd_depth_transfers", "transfers", "Most transfers that the SSD works on at once.";
     ssd_write_quarantined: IntGauge, "cairn_ssd_write_quarantined", "flag", "1 while the SSD takes no writes because a write or a barrier failed.";
+    rebuilding: IntGauge, "cairn_rebuilding", "flag", "1 while what the SSD holds is found out from the headers of its pages; what has not been found yet is a miss.";
     recovered_pages: IntGauge, "cairn_recovered_pages", "pages", "Pages found on the SSD when the process started.";
     recovery_seconds: Histogram, "cairn_recovery_seconds", "seconds", "Time to open the data folder.";
     insecure: IntGauge, "cairn_insecure", "flag", "1 if the server listens on a routable address without authentication.";

@@ -7,10 +7,10 @@ use cairn_core::{
     PageKey, SlotId, StateKind, TenantId,
 };
 
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 
 pub use crate::directory::Family;
-use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 /// One directory that can be opened again and again.
 pub trait Rig {
@@ -50,6 +50,7 @@ macro_rules! conformance_tests {
             a_corrupt_namespace_record_costs_that_namespace_and_is_counted,
             the_device_is_remembered_and_a_corrupt_one_is_damage,
             the_ledger_is_remembered_and_a_corrupt_one_is_damage,
+            the_mark_of_the_scrub_is_remembered_and_a_corrupt_one_is_damage,
             a_closed_directory_answers_closed_and_nothing_else,
             commits_from_many_threads_are_all_there,
         }
@@ -294,12 +295,12 @@ pub fn a_corrupt_namespace_record_costs_that_namespace_and_is_counted(rig: &impl
 pub fn the_device_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
     let directory = rig.open();
     assert_eq!(directory.device().unwrap(), None);
-    for device in [DeviceId::from_bytes([1; 16]), DeviceId::from_bytes([2; 16])] {
+    for device in [device(1), device(2)] {
         directory.set_device(device).unwrap();
     }
     drop(directory);
     let directory = rig.open();
-    assert_eq!(directory.device().unwrap(), Some(DeviceId::from_bytes([2; 16])));
+    assert_eq!(directory.device().unwrap(), Some(device(2)));
     let mut value = directory.stored(Family::Meta, b"device").unwrap();
     value[10] ^= 1;
     assert!(directory.store(Family::Meta, b"device", Some(&value)));
@@ -328,8 +329,28 @@ pub fn the_ledger_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
         let refused = directory.ledger();
         assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
     }
-    directory.set_device(DeviceId::from_bytes([1; 16])).unwrap();
+    directory.set_device(device(1)).unwrap();
     assert!(directory.device().unwrap().is_some(), "one damaged record costs only itself");
+}
+
+/// The scrub.
+pub fn the_mark_of_the_scrub_is_remembered_and_a_corrupt_one_is_damage(rig: &impl Rig) {
+    let directory = rig.open();
+    assert_eq!(directory.scrub().unwrap(), None);
+    let first = ScrubMark { running_ms: 5, began_ms: 3, before_ms: 1, region: 7, asked: true, passes: u64::MAX };
+    let second = ScrubMark { asked: false, region: u32::MAX, ..first };
+    for mark in [first, second] {
+        directory.save_scrub(&mark).unwrap();
+        assert_eq!(directory.scrub().unwrap(), Some(mark));
+    }
+    drop(directory);
+    let directory = rig.open();
+    assert_eq!(directory.scrub().unwrap(), Some(second));
+    let mut value = directory.stored(Family::Meta, b"scrub").unwrap();
+    value[9] ^= 0x10;
+    assert!(directory.store(Family::Meta, b"scrub", Some(&value)));
+    let refused = directory.scrub();
+    assert!(matches!(refused, Err(DirectoryError::Damaged { .. })), "{refused:?}");
 }
 
 /// After the end.
@@ -343,9 +364,12 @@ pub fn a_closed_directory_answers_closed_and_nothing_else(rig: &impl Rig) {
         directory.save_namespace(&namespace(1)).unwrap_err(),
         directory.namespaces().unwrap_err(),
         directory.device().unwrap_err(),
-        directory.set_device(DeviceId::from_bytes([1; 16])).unwrap_err(),
+        directory.set_device(device(1)).unwrap_err(),
         directory.ledger().unwrap_err(),
         directory.save_ledger(&Ledger::default()).unwrap_err(),
+        directory.scrub().unwrap_err(),
+        directory.save_scrub(&ScrubMark::default()).unwrap_err(),
+        directory.release().unwrap_err(),
     ];
     assert!(refusals.iter().all(|refusal| matches!(refusal, DirectoryError::Closed)), "{refusals:?}");
     assert_eq!(records_of(&rig.open()), []);
@@ -366,4 +390,8 @@ pub fn commits_from_many_threads_are_all_there(rig: &impl Rig) {
     });
     drop(directory);
     assert_eq!(records_of(&rig.open()).len(), 100);
+}
+
+fn device(number: u8) -> DeviceRecord {
+    DeviceRecord { id: DeviceId::from_bytes([number; 16]), run: u64::from(number) + 40 }
 }

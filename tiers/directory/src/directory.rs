@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use cairn_core::{DeviceId, NamespaceId, PageKey};
-use cairn_policy::Ledger;
+use cairn_core::{NamespaceId, PageKey};
+use cairn_policy::{Ledger, ScrubMark};
 
 use crate::record::{self, StoredKey};
-use crate::{DirectoryError, NamespaceRecord, Record, RecordFault};
+use crate::{DeviceRecord, DirectoryError, NamespaceRecord, Record, RecordFault};
 
 /// One change of the records of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ pub struct ScanReport {
 
 /// Keeps the records of what is on the SSD. Every call blocks; none may be made from async code. A value is shared by threads.
 ///
-/// After a write has failed, all further writes are refused ([`DirectoryError::Quarantined`]) until the directory has been opened
-/// again: what the storage holds is not known before that.
+/// After a write has failed, all further writes are refused ([`DirectoryError::Quarantined`], or [`DirectoryError::Full`] if it failed for
+/// want of space) until the directory has been opened again: what the storage holds is not known before that.
 pub trait Directory: Send + Sync + fmt::Debug {
     /// Makes `changes` in their order: all of them or, if it fails or the process dies, none. Durable when it returns.
     ///
@@ -69,13 +69,13 @@ pub trait Directory: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `Damaged`, `Io`, `Closed`.
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError>;
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError>;
 
-    /// Says which device's pages the records name. Durable when it returns.
+    /// Says which device's pages the records name, and in which of its runs. Durable when it returns.
     ///
     /// # Errors
     /// `Io`, `Quarantined`, `Closed`.
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError>;
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError>;
 
     /// The ledger of what was written to the device; `None` if there never was one.
     ///
@@ -88,6 +88,25 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Io`, `Quarantined`, `Closed`.
     fn save_ledger(&self, ledger: &Ledger) -> Result<(), DirectoryError>;
+
+    /// Where the scrub of the device was; `None` if that was never remembered.
+    ///
+    /// # Errors
+    /// `Damaged`, `Io`, `Closed`.
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError>;
+
+    /// Remembers where the scrub is. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Io`, `Quarantined`, `Closed`.
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError>;
+
+    /// Takes writes again after one failed: opens the storage anew, so that what it holds is known. What the failed write was to change has
+    /// changed, or not. Does nothing if none failed.
+    ///
+    /// # Errors
+    /// `Full`, after which it can be tried again; `Damaged`, `Io`, `Closed`, and it is closed then.
+    fn release(&self) -> Result<(), DirectoryError>;
 
     /// Writes out what is buffered, so that the next start is fast, and lets go of the storage. Every later call answers `Closed`; a
     /// second `close` does nothing. Not needed for durability.
@@ -105,7 +124,7 @@ pub enum Family {
     Entries,
     /// Namespace records.
     Namespaces,
-    /// The device and its ledger.
+    /// The device, its ledger, and where its scrub was.
     Meta,
 }
 

@@ -52,6 +52,14 @@ pub enum DirectoryError {
         /// What the storage said.
         source: io::Error,
     },
+    /// The filesystem has no room. It passes: [`Directory::release`](crate::Directory::release) succeeds when there is some again.
+    #[error("the filesystem has no room for the directory; make room, and writing goes on action={action}")]
+    Full {
+        /// What was being done.
+        action: &'static str,
+        /// What the storage said.
+        source: io::Error,
+    },
     /// A write has failed before; nothing is written until the directory has been opened again.
     #[error("the directory takes no writes since one failed; restart to open it again")]
     Quarantined,
@@ -96,6 +104,7 @@ impl From<DirectoryError> for Error {
             | DirectoryError::Io { .. }
             | DirectoryError::Quarantined
             | DirectoryError::Closed => ErrorKind::Unavailable,
+            DirectoryError::Full { .. } => ErrorKind::NoSpace,
             DirectoryError::ReadOnly { .. } => ErrorKind::Denied,
             DirectoryError::ForeignVersion { .. } => ErrorKind::Invalid,
             DirectoryError::Damaged { .. } | DirectoryError::Unfit { .. } => ErrorKind::Internal,

@@ -67,6 +67,12 @@ impl<P> Index<P> {
         }
     }
 
+    /// Makes room for `entries` more, so that adding as many does not grow the hash table step by step, each of which visits what is there.
+    pub fn reserve(&mut self, entries: usize) {
+        let Self { entries: known, table, hash_builder, .. } = self;
+        table.reserve(entries, |number| hash_in(known, hash_builder, number));
+    }
+
     /// The page `key` of `namespace`.
     pub fn find(&self, namespace: NamespaceNo, key: &PageKey) -> Option<PageId> {
         self.table.find(self.hash(namespace, key), |number| self.is_at(number, namespace, key)).map(PageId)
@@ -126,17 +132,16 @@ impl<P> Index<P> {
         position: u32,
         parent: Option<PageId>,
     ) -> Option<PageId> {
-        if let Some(known) = self.find(namespace, &key) {
-            return Some(known);
+        let hash = self.hash(namespace, &key);
+        if let Some(known) = self.table.find(hash, |number| self.is_at(number, namespace, &key)) {
+            return Some(PageId(known));
         }
         if parent.is_some_and(|parent| !self.precedes(parent, namespace, position)) {
             return None;
         }
         let number = self.entries.insert(Entry::vacant(Node { key, namespace, position, parent: None }))?;
-        let hash = self.hash(namespace, &key);
         let (entries, hash_builder) = (&self.entries, &self.hash_builder);
-        let hash_of = |number| entries.get(number).map_or(0, |e| hash_of(hash_builder, e.namespace, &e.key));
-        self.table.insert(hash, number, hash_of);
+        self.table.insert(hash, number, |number| hash_in(entries, hash_builder, number));
         self.namespaces.entry(namespace).or_insert(Roots { first: NONE, entries: 0 }).entries += 1;
         self.attach(number, parent);
         Some(PageId(number))
@@ -299,6 +304,11 @@ impl<P> Index<P> {
             None => self.namespaces.get_mut(&namespace).map(|roots| &mut roots.first),
         }
     }
+}
+
+/// The hash of the entry `number`.
+fn hash_in<P>(entries: &Slab<Entry<P>>, hash_builder: &DefaultHashBuilder, number: u32) -> u64 {
+    entries.get(number).map_or(0, |entry| hash_of(hash_builder, entry.namespace, &entry.key))
 }
 
 fn hash_of(hash_builder: &DefaultHashBuilder, namespace: NamespaceNo, key: &PageKey) -> u64 {

@@ -26,5 +26,5 @@ pub use directory::{Change, Directory, ScanReport};
 pub use error::DirectoryError;
 pub use index::{Entry, Index, NamespaceNo, Node};
 pub use memory::MemoryDirectory;
-pub use record::{NamespaceRecord, Record, RecordFault};
+pub use record::{DeviceRecord, NamespaceRecord, Record, RecordFault};
 pub use rocks::RocksDirectory;

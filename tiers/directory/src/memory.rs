@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cairn_core::DeviceId;
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use parking_lot::Mutex;
 
 use crate::directory::{Batch, Family, encode_changes};
-use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
-use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use crate::record::{self, DEVICE_KEY, LEDGER_KEY, SCRUB_KEY};
+use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 /// Keeps records in memory, encoded as on disk. They live as long as the value and all that were [reopened](Self::reopen) from it.
 #[derive(Debug, Default)]
@@ -96,7 +95,7 @@ impl Directory for MemoryDirectory {
         Ok(all_of(&stored, Family::Namespaces).filter_map(|(k, v)| NamespaceRecord::decode(k, v).ok()).collect())
     }
 
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
         self.check_open()?;
         let stored = self.stored.lock();
         let value = stored.get(&(Family::Meta, DEVICE_KEY.to_vec()));
@@ -104,9 +103,9 @@ impl Directory for MemoryDirectory {
         device.map_err(|fault| DirectoryError::damaged("device record", fault.to_string()))
     }
 
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
         self.check_open()?;
-        self.stored.lock().put(Family::Meta, DEVICE_KEY, &record::encode_device(device));
+        self.stored.lock().put(Family::Meta, DEVICE_KEY, &record::encode_device(&device));
         Ok(())
     }
 
@@ -122,6 +121,24 @@ impl Directory for MemoryDirectory {
         self.check_open()?;
         self.stored.lock().put(Family::Meta, LEDGER_KEY, &record::encode_ledger(ledger));
         Ok(())
+    }
+
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        self.check_open()?;
+        let stored = self.stored.lock();
+        let value = stored.get(&(Family::Meta, SCRUB_KEY.to_vec()));
+        let mark = value.map(|value| record::decode_scrub(value)).transpose();
+        mark.map_err(|fault| DirectoryError::damaged("mark of the scrub", fault.to_string()))
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.check_open()?;
+        self.stored.lock().put(Family::Meta, SCRUB_KEY, &record::encode_scrub(mark));
+        Ok(())
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        self.check_open()
     }
 
     fn close(&self) -> Result<(), DirectoryError> {

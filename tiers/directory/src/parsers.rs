@@ -1,9 +1,7 @@
 //! The parsers of records, one by one, for their fuzzer. Built with the feature `testkit` only.
 
-use cairn_core::DeviceId;
-
 use crate::record::{self, StoredKey};
-use crate::{NamespaceRecord, Record};
+use crate::{DeviceRecord, NamespaceRecord, Record};
 
 /// Key and value of a page record; `None` if it can not be.
 pub fn encode_record(record: &Record) -> Option<[Vec<u8>; 2]> {
@@ -27,11 +25,11 @@ pub fn parse_namespace(key: &[u8], value: &[u8]) -> Option<NamespaceRecord> {
 }
 
 /// The value of the device record.
-pub fn encode_device(device: DeviceId) -> Vec<u8> {
+pub fn encode_device(device: &DeviceRecord) -> Vec<u8> {
     record::encode_device(device)
 }
 
 /// The device in a value, if it is one.
-pub fn parse_device(value: &[u8]) -> Option<DeviceId> {
+pub fn parse_device(value: &[u8]) -> Option<DeviceRecord> {
     record::decode_device(value).ok()
 }

@@ -39,14 +39,15 @@
 //! | 8 + t | n | the identity as JSON without white space, fields in the order of `Identity`, every field present |
 //! | 8 + t + n | 8 | checksum of the record |
 //!
-//! Family `meta`. Key `device`, value 32 bytes:
+//! Family `meta`. Key `device`, value 40 bytes:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | version, 1 |
 //! | 1 | 7 | zero |
 //! | 8 | 16 | id of the device whose pages the records name |
-//! | 24 | 8 | checksum of the record |
+//! | 24 | 8 | number of the device's run that they were kept in |
+//! | 32 | 8 | checksum of the record |
 //!
 //! Key `ledger`, value 232 bytes: what was written to the device, and how much of its write budget is left. Without it the budget is empty.
 //!
@@ -60,26 +61,44 @@
 //! | 32 | 24 x 8 | bytes written by hour of running, hour h at h % 24 |
 //! | 224 | 8 | checksum of the record |
 //!
+//! Key `scrub`, value 56 bytes: where the scrub was. Times are of running, in milliseconds. Without it a new pass begins.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 1 | 1 if all of the pass is due at once, else 0 |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | first region that the pass has not read to its end |
+//! | 8 | 8 | time that servers have run with it |
+//! | 16 | 8 | when the pass under way began |
+//! | 24 | 8 | when the pass before it began |
+//! | 32 | 8 | passes completed |
+//! | 40 | 8 | zero |
+//! | 48 | 8 | checksum of the record |
+//!
 //! On disk the families are column families of a RocksDB in the subfolder `rocksdb` (the family `default` is empty). In it lies the file
 //! `FORMAT`, the text `cairn directory 1` and a line feed: the version of all the above but the records' own. Beside it lies `LOCK`, an
 //! empty file that the process using the folder holds an exclusive `flock` on. `rocksdb.new` is a database in the making, `rocksdb.damaged`
 //! one that was set aside.
 
 use cairn_core::{Checksum, DeviceId, Generation, Identity, NamespaceId, PageKey, SlotId, TenantId};
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use thiserror::Error as ThisError;
 use xxhash_rust::xxh3::Xxh3;
 
 const VERSION: u8 = 1;
 const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 80;
-const DEVICE_BYTES: usize = 32;
+const DEVICE_BYTES: usize = 40;
 const LEDGER_BYTES: usize = 232;
+const SCRUB_BYTES: usize = 56;
 
 /// The stored key of the device record.
 pub(crate) const DEVICE_KEY: &[u8] = b"device";
 /// The stored key of the ledger.
 pub(crate) const LEDGER_KEY: &[u8] = b"ledger";
+/// The stored key of the scrub's mark.
+pub(crate) const SCRUB_KEY: &[u8] = b"scrub";
 /// The stored key of a page record: namespace and page key.
 pub(crate) type StoredKey = [u8; 64];
 
@@ -113,6 +132,15 @@ pub struct NamespaceRecord {
     pub tenant: TenantId,
     /// What its pages are.
     pub identity: Identity,
+}
+
+/// Which device's pages the records name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceRecord {
+    /// Its id.
+    pub id: DeviceId,
+    /// The run of it that they were kept in last. A directory that has slept through a run of its device does not know what became of the pages.
+    pub run: u64,
 }
 
 /// Why bytes are not a record, or values can not be one.
@@ -229,19 +257,20 @@ impl NamespaceRecord {
     }
 }
 
-pub(crate) fn encode_device(device: DeviceId) -> Vec<u8> {
+pub(crate) fn encode_device(device: &DeviceRecord) -> Vec<u8> {
     let mut out = vec![VERSION, 0, 0, 0, 0, 0, 0, 0];
-    out.extend(device.as_bytes());
+    out.extend(device.id.as_bytes());
+    out.extend(device.run.to_le_bytes());
     sealed(DEVICE_KEY, out)
 }
 
-pub(crate) fn decode_device(value: &[u8]) -> Result<DeviceId, RecordFault> {
+pub(crate) fn decode_device(value: &[u8]) -> Result<DeviceRecord, RecordFault> {
     let mut value = Reader(unsealed(DEVICE_KEY, value)?);
     if value.0.len() != DEVICE_BYTES - CHECKSUM_BYTES {
         return Err(RecordFault::Length);
     }
     let _head: [u8; 8] = value.take()?;
-    Ok(DeviceId::from_bytes(value.take()?))
+    Ok(DeviceRecord { id: DeviceId::from_bytes(value.take()?), run: u64::from_le_bytes(value.take()?) })
 }
 
 pub(crate) fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
@@ -270,6 +299,28 @@ pub(crate) fn decode_ledger(value: &[u8]) -> Result<Ledger, RecordFault> {
         *bytes = u64::from_le_bytes(value.take()?);
     }
     Ok(ledger)
+}
+
+pub(crate) fn encode_scrub(mark: &ScrubMark) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SCRUB_BYTES);
+    out.extend([VERSION, u8::from(mark.asked), 0, 0]);
+    out.extend(mark.region.to_le_bytes());
+    for field in [mark.running_ms, mark.began_ms, mark.before_ms, mark.passes, 0] {
+        out.extend(field.to_le_bytes());
+    }
+    sealed(SCRUB_KEY, out)
+}
+
+pub(crate) fn decode_scrub(value: &[u8]) -> Result<ScrubMark, RecordFault> {
+    let mut value = Reader(unsealed(SCRUB_KEY, value)?);
+    if value.0.len() != SCRUB_BYTES - CHECKSUM_BYTES {
+        return Err(RecordFault::Length);
+    }
+    let [_version, asked, ..] = value.take::<4>()?;
+    let region = u32::from_le_bytes(value.take()?);
+    let mut field = || value.take().map(u64::from_le_bytes);
+    let (running_ms, began_ms, before_ms, passes) = (field()?, field()?, field()?, field()?);
+    Ok(ScrubMark { running_ms, began_ms, before_ms, region, asked: asked != 0, passes })
 }
 
 /// Ends a value with the checksum over `stored_key` and itself.

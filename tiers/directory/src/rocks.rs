@@ -8,14 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cairn_core::DeviceId;
-use cairn_policy::Ledger;
+use cairn_policy::{Ledger, ScrubMark};
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch};
 
 use crate::directory::{Batch, Family, encode_changes};
-use crate::record::{self, DEVICE_KEY, LEDGER_KEY};
-use crate::{Change, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
+use crate::record::{self, DEVICE_KEY, LEDGER_KEY, SCRUB_KEY};
+use crate::{Change, DeviceRecord, Directory, DirectoryError, NamespaceRecord, Record, ScanReport};
 
 mod folder;
 mod options;
@@ -27,15 +26,18 @@ use folder::Folder;
 pub struct RocksDirectory {
     /// `None` once closed.
     open: RwLock<Option<Open>>,
-    /// Set by the first write that fails, for good.
+    /// Set by the first write that fails, until the database has been opened anew.
     quarantined: AtomicBool,
+    /// It failed for want of space.
+    full: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Open {
     // In this order: the lock is let go of last.
-    db: DB,
-    _folder: Folder,
+    /// `None` while there is no room to open it anew.
+    db: Option<DB>,
+    folder: Folder,
 }
 
 impl RocksDirectory {
@@ -49,7 +51,22 @@ impl RocksDirectory {
             folder.make_database(|path| open_database(path, true).map(drop))?;
         }
         let db = open_database(&folder.database(), false)?;
-        Ok(Self { open: RwLock::new(Some(Open { db, _folder: folder })), quarantined: AtomicBool::new(false) })
+        Ok(Self::with(db, folder, false))
+    }
+
+    /// Opens a directory that nobody uses, to look at it: nothing of the folder changes, and writes are refused. Blocks.
+    ///
+    /// # Errors
+    /// `Locked`, `ForeignVersion`, `Damaged` (also if there is no database), `Io`.
+    pub fn open_to_look(path: &Path) -> Result<Self, DirectoryError> {
+        let folder = Folder::lock_as_it_is(path)?;
+        if !folder.has_database()? {
+            return Err(DirectoryError::damaged("rocksdb", "no database"));
+        }
+        let families = Family::ALL.map(Family::name);
+        let db = DB::open_cf_for_read_only(&options::open(false), folder.database(), families, false);
+        let db = db.map_err(of_open)?;
+        Ok(Self::with(db, folder, true))
     }
 
     /// Moves the database of a damaged directory out of the way, for someone to look at, so that [`RocksDirectory::open`] makes a new one.
@@ -61,21 +78,37 @@ impl RocksDirectory {
         Folder::lock(path)?.set_aside()
     }
 
+    fn with(db: DB, folder: Folder, quarantined: bool) -> Self {
+        let open = RwLock::new(Some(Open { db: Some(db), folder }));
+        Self { open, quarantined: AtomicBool::new(quarantined), full: AtomicBool::new(false) }
+    }
+
     fn db(&self) -> Result<MappedRwLockReadGuard<'_, DB>, DirectoryError> {
         let open = self.open.read();
-        RwLockReadGuard::try_map(open, |open| open.as_ref().map(|open| &open.db)).map_err(|_| DirectoryError::Closed)
+        let without = if open.is_some() { self.refused() } else { DirectoryError::Closed };
+        RwLockReadGuard::try_map(open, |open| open.as_ref()?.db.as_ref()).map_err(|_| without)
+    }
+
+    fn refused(&self) -> DirectoryError {
+        if self.full.load(Ordering::Acquire) {
+            DirectoryError::Full { action: "write a batch", source: io::ErrorKind::StorageFull.into() }
+        } else {
+            DirectoryError::Quarantined
+        }
     }
 
     fn write(&self, db: &DB, batch: WriteBatch) -> Result<(), DirectoryError> {
         if self.quarantined.load(Ordering::Acquire) {
-            return Err(DirectoryError::Quarantined);
+            return Err(self.refused());
         }
         if batch.is_empty() {
             return Ok(());
         }
         db.write_opt(batch, &options::durable()).map_err(|error| {
+            let error = of_use("write a batch", error);
+            self.full.store(matches!(error, DirectoryError::Full { .. }), Ordering::Release);
             self.quarantined.store(true, Ordering::Release);
-            of_use("write a batch", error)
+            error
         })
     }
 
@@ -123,13 +156,13 @@ impl Directory for RocksDirectory {
         Ok(namespaces)
     }
 
-    fn device(&self) -> Result<Option<DeviceId>, DirectoryError> {
+    fn device(&self) -> Result<Option<DeviceRecord>, DirectoryError> {
         let device = self.meta(DEVICE_KEY, record::decode_device)?.transpose();
         device.map_err(|fault| DirectoryError::damaged("device record", fault.to_string()))
     }
 
-    fn set_device(&self, device: DeviceId) -> Result<(), DirectoryError> {
-        self.put(Family::Meta, DEVICE_KEY, &record::encode_device(device))
+    fn set_device(&self, device: DeviceRecord) -> Result<(), DirectoryError> {
+        self.put(Family::Meta, DEVICE_KEY, &record::encode_device(&device))
     }
 
     fn ledger(&self) -> Result<Option<Ledger>, DirectoryError> {
@@ -141,14 +174,46 @@ impl Directory for RocksDirectory {
         self.put(Family::Meta, LEDGER_KEY, &record::encode_ledger(ledger))
     }
 
+    fn scrub(&self) -> Result<Option<ScrubMark>, DirectoryError> {
+        let mark = self.meta(SCRUB_KEY, record::decode_scrub)?.transpose();
+        mark.map_err(|fault| DirectoryError::damaged("mark of the scrub", fault.to_string()))
+    }
+
+    fn save_scrub(&self, mark: &ScrubMark) -> Result<(), DirectoryError> {
+        self.put(Family::Meta, SCRUB_KEY, &record::encode_scrub(mark))
+    }
+
+    fn release(&self) -> Result<(), DirectoryError> {
+        let mut open = self.open.write();
+        if open.is_some() && !self.quarantined.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Open { db, folder } = open.take().ok_or(DirectoryError::Closed)?;
+        // Before it is opened again: two of one database would not see each other.
+        drop(db);
+        let db = match open_database(&folder.database(), false) {
+            Ok(db) => db,
+            Err(full @ DirectoryError::Full { .. }) => {
+                *open = Some(Open { db: None, folder });
+                return Err(full);
+            }
+            Err(failed) => return Err(failed),
+        };
+        *open = Some(Open { db: Some(db), folder });
+        self.full.store(false, Ordering::Release);
+        self.quarantined.store(false, Ordering::Release);
+        Ok(())
+    }
+
     fn close(&self) -> Result<(), DirectoryError> {
-        let Some(open) = self.open.write().take() else { return Ok(()) };
+        let Some(Open { db: Some(db), folder: _folder }) = self.open.write().take() else { return Ok(()) };
         let flushed = match self.quarantined.load(Ordering::Acquire) {
             // What the log holds is all that was acknowledged.
             true => Ok(()),
-            false => flush(&open.db),
+            false => flush(&db),
         };
-        open.db.cancel_all_background_work(true);
+        db.cancel_all_background_work(true);
+        drop(db);
         flushed
     }
 }
@@ -226,8 +291,15 @@ fn of_open(error: rocksdb::Error) -> DirectoryError {
 fn of_use(action: &'static str, error: rocksdb::Error) -> DirectoryError {
     match error.kind() {
         ErrorKind::Corruption => DirectoryError::damaged("rocksdb", error.into_string()),
+        _ if is_full(&error) => DirectoryError::Full { action, source: io::Error::other(error) },
         _ => DirectoryError::Io { action, source: io::Error::other(error) },
     }
+}
+
+/// RocksDB says so in words only: those of the system.
+fn is_full(error: &rocksdb::Error) -> bool {
+    let words = error.as_ref();
+    ["No space left on device", "Disk quota exceeded"].iter().any(|full| words.contains(full))
 }
 
 #[cfg(feature = "testkit")]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use cairn_core::{Checksum, DeviceId};
+use cairn_directory::DeviceRecord;
 use cairn_directory::conformance::{namespace, record};
 use cairn_directory::parsers;
 use cairn_testkit::fuzz::Target;
@@ -71,11 +72,11 @@ fn any_value_is_a_namespace_record_that_can_be_or_none() {
 
 #[test]
 fn any_value_is_a_device_record_or_none() {
-    let device = DeviceId::from_bytes([9; 16]);
+    let device = DeviceRecord { id: DeviceId::from_bytes([9; 16]), run: 7 };
     let target = Target {
         name: "R4 device record",
         command: "-p cairn-directory --test fuzz -- --nocapture any_value_is_a_device_record",
-        corpus: vec![[&b"device"[..], &parsers::encode_device(device)].concat()],
+        corpus: vec![[&b"device"[..], &parsers::encode_device(&device)].concat()],
         fixed: false,
         used_bytes: usize::MAX,
         seal: &seal_behind(6),
@@ -83,7 +84,7 @@ fn any_value_is_a_device_record_or_none() {
     target.run(1, |input| {
         let (_, value) = split(input, 6);
         let Some(found) = parsers::parse_device(value) else { return Ok(()) };
-        let again = parsers::parse_device(&parsers::encode_device(found));
-        if again == Some(found) && value.len() == 32 { Ok(()) } else { Err(format!("{found:?}")) }
+        let again = parsers::parse_device(&parsers::encode_device(&found));
+        if again == Some(found) && value.len() == 40 { Ok(()) } else { Err(format!("{found:?}")) }
     });
 }

@@ -66,6 +66,29 @@ fn a_folder_that_is_open_is_locked_until_it_is_closed() {
 }
 
 #[test]
+fn who_looks_at_a_folder_finds_what_is_there_and_changes_nothing() {
+    let (folder, path) = filled();
+    let contents = || -> Vec<(PathBuf, Vec<u8>)> {
+        let files = files(&path, "").into_iter().chain([path.join("LOCK")]);
+        files.map(|file| (file.clone(), fs::read(&file).unwrap())).collect()
+    };
+    let before = contents();
+    let looking = RocksDirectory::open_to_look(&path).unwrap();
+    assert_eq!(count(&looking), 1010, "what is only in the log too");
+    let refused = looking.commit(&[Change::Put(record(1, 0))]);
+    assert!(matches!(refused, Err(DirectoryError::Quarantined)), "{refused:?}");
+    assert!(matches!(RocksDirectory::open(&path), Err(DirectoryError::Locked { .. })));
+    looking.close().unwrap();
+    assert_eq!(contents(), before);
+    let absent = RocksDirectory::open_to_look(&folder.path().join("absent"));
+    assert!(matches!(absent, Err(DirectoryError::Damaged { .. })), "{absent:?}");
+    assert!(!folder.path().join("absent").exists());
+    ruin(&newest_full(&path, "MANIFEST"));
+    let damaged = RocksDirectory::open_to_look(&path);
+    assert!(matches!(damaged, Err(DirectoryError::Damaged { .. })), "{damaged:?}");
+}
+
+#[test]
 fn a_folder_that_can_not_be_written_is_reported_as_such() {
     // Nobody may make folders there, whoever runs the test.
     let refused = RocksDirectory::open(Path::new("/sys/cairn-directory")).unwrap_err();

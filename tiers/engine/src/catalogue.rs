@@ -8,19 +8,23 @@
 //!    what hangs below it goes first.
 //! 2. A DRAM page that anyone but its entry holds, and a slot that anyone reads, does not leave.
 //! 3. A page is on the SSD only if the page before it is, unless damage took that one.
+//!
+//! Here are finding, publishing, taking over and dropping; what leaves to make room is in [`room`], pages in the order of their slots in
+//! [`verifying`].
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use cairn_core::{Checksum, Generation, PageKey, SlotId, Tier};
 use cairn_directory::{Entry, Index, NamespaceNo};
 use cairn_policy::{EvictionPolicy, PageId, PrefixLru};
-use cairn_pool::{Pool, SealedPage};
-use cairn_ssd::{Expected, SsdTier};
+use cairn_pool::SealedPage;
 
-use crate::emptying::{Emptying, Limits};
-use crate::leaving::{Leavers, Leaving, slot_in};
+use crate::leaving::slot_in;
 use crate::residents::Residents;
-use crate::values::{Again, Coming, Left, OutOfOrder, PageName, Published, Reclaimed, Shape, Wants};
+use crate::values::{Coming, Left, OutOfOrder, PageName, Published, Shape, Wants};
+
+mod room;
+mod verifying;
 
 /// The state of all entries.
 #[derive(Debug)]
@@ -31,6 +35,14 @@ pub(crate) struct Catalogue {
     /// By the namespace's number.
     shapes: Vec<Option<Shape>>,
     unread: Unread,
+    recovered: Recovered,
+}
+
+/// Pages taken over in this step that the policy has not been told of, each with its parent; and the name of the last.
+#[derive(Default, Debug)]
+struct Recovered {
+    pages: Vec<(PageId, Option<PageId>)>,
+    last: Option<(NamespaceNo, PageKey)>,
 }
 
 /// Slots on the SSD that could not be read, and what the directory says of them.
@@ -45,7 +57,14 @@ struct TierState {
 impl Catalogue {
     pub(crate) fn new() -> Self {
         let tier = || TierState { policy: Box::new(PrefixLru::new()), residents: Residents::default() };
-        Self { index: Index::new(), dram: tier(), ssd: tier(), shapes: Vec::new(), unread: BTreeMap::new() }
+        Self {
+            index: Index::new(),
+            dram: tier(),
+            ssd: tier(),
+            shapes: Vec::new(),
+            unread: BTreeMap::new(),
+            recovered: Recovered::default(),
+        }
     }
 
     /// Says what the pages of namespace `no` look like.
@@ -198,8 +217,13 @@ impl Catalogue {
         true
     }
 
-    /// Takes over an entry that was found on the SSD at start. The page before it may come later, or never. False if it is there
-    /// already.
+    /// Makes room for so many pages more, before they are taken over.
+    pub(crate) fn expect(&mut self, pages: usize) {
+        self.index.reserve(pages);
+    }
+
+    /// Takes over an entry that was found on the SSD at start, the oldest first; [`Catalogue::end_recovery`] ends the step. The page before
+    /// it may come later, or never. False if it is there already, or another page of that name has been put meanwhile.
     pub(crate) fn recover(
         &mut self,
         name: &PageName,
@@ -207,18 +231,33 @@ impl Catalogue {
         generation: Generation,
         checksum: Checksum,
     ) -> bool {
-        let parent = name.parent.and_then(|key| self.parent_or_hole(name, key));
+        let parent = name.parent.and_then(|key| self.recovered_parent(name, key));
         let Some(id) = self.find_or_insert(name, parent) else { return false };
         let Some(entry) = self.index.get_mut(id) else { return false };
-        if entry.ssd.is_some() {
+        if entry.ssd.is_some() || (entry.dram.is_some() && entry.checksum != checksum) {
             return false;
         }
         entry.ssd = Some(slot);
         entry.generation = generation;
         entry.checksum = checksum;
         self.ssd.residents.add(slot, id);
-        self.ssd.policy.insert(id, parent);
+        self.recovered.pages.push((id, parent));
+        self.recovered.last = Some((name.namespace, name.key));
         true
+    }
+
+    /// Pages were mostly written in the order of their chains: the parent of one is the one before.
+    fn recovered_parent(&mut self, name: &PageName, parent: PageKey) -> Option<PageId> {
+        match (self.recovered.last, self.recovered.pages.last()) {
+            (Some(last), Some((id, _))) if last == (name.namespace, parent) => Some(*id),
+            _ => self.parent_or_hole(name, parent),
+        }
+    }
+
+    /// Ends a step of recovery, under the lock under which it began.
+    pub(crate) fn end_recovery(&mut self) {
+        let Recovered { pages, .. } = std::mem::take(&mut self.recovered);
+        self.ssd.policy.restore(&pages);
     }
 
     /// After recovery: what hangs below a hole can not be reached, so it goes first.
@@ -227,118 +266,6 @@ impl Catalogue {
         for hole in holes {
             self.demote_below(hole);
         }
-    }
-
-    /// Makes room in DRAM for a page of `shape`: one page of the same class leaves, or all of an arena of another class. Nothing leaves if
-    /// everything is in use. `spared` does not go away by it. The number of pages that left.
-    pub(crate) fn evict(&mut self, shape: &Shape, pool: &Pool, spared: Option<(NamespaceNo, PageKey)>) -> u64 {
-        // What is on the SSD too does not go away by leaving DRAM.
-        let spared = spared
-            .and_then(|(namespace, key)| self.index.find(namespace, &key))
-            .filter(|id| self.index.get(*id).is_some_and(|entry| entry.ssd.is_none()));
-        let leaving = Leaving {
-            tier: Tier::Dram,
-            index: &self.index,
-            residents: &self.dram.residents,
-            shapes: &self.shapes,
-            regions: pool,
-        };
-        let mut refused_regions = HashSet::new();
-        let mut leavers = Leavers::default();
-        self.dram.policy.victim(&mut |page| {
-            let with = (Some(page) != spared).then(|| leaving.with(page, shape, &mut refused_regions)).flatten();
-            let leaves = with.is_some();
-            leavers = with.unwrap_or_default();
-            leaves
-        });
-        if let Some(region) = leavers.emptied {
-            pool.drain(region);
-        }
-        let pages = leavers.pages.len() as u64;
-        for id in leavers.pages {
-            self.take_off(Tier::Dram, id);
-            self.forget(id);
-        }
-        pages
-    }
-
-    /// Empties a region of the SSD: most of its pages leave, and some are to be written again. None of `spared` leaves. `None` if no region
-    /// can be emptied.
-    pub(crate) fn reclaim(
-        &mut self,
-        tier: &SsdTier,
-        spared: &[(NamespaceNo, PageKey)],
-        again_max: &dyn Fn(u32) -> usize,
-    ) -> Option<Reclaimed> {
-        let mut with_all_before = HashSet::new();
-        for (namespace, key) in spared {
-            let mut next = self.index.find(*namespace, key);
-            while let Some(page) = next.filter(|page| with_all_before.insert(*page)) {
-                next = self.index.get(page).and_then(|entry| entry.parent);
-            }
-        }
-        let leaving = Leaving {
-            tier: Tier::Ssd,
-            index: &self.index,
-            residents: &self.ssd.residents,
-            shapes: &self.shapes,
-            regions: tier,
-        };
-        let unread = |region| unread_in(&self.unread, region).count();
-        let limits = Limits { spared: &with_all_before, again_max, unread: &unread };
-        let Emptying { region, leavers, again, .. } = leaving.region_to_empty(&mut *self.ssd.policy, limits)?;
-        tier.drain(region);
-        let mut left = Vec::with_capacity(leavers.len());
-        for id in leavers {
-            left.extend(self.take_off(Tier::Ssd, id));
-            self.forget(id);
-        }
-        let mut stale = Vec::new();
-        for (no, unread) in unread_in(&self.unread, region).collect::<Vec<_>>() {
-            self.unread.remove(&unread.slot);
-            // The directory may know the key by a later page.
-            match self.entry_of(no, &unread.key).and_then(|entry| entry.ssd) {
-                Some(_) => stale.push(unread.slot),
-                None => left.push(unread),
-            }
-        }
-        let again = again.into_iter().filter_map(|id| self.again(id, tier)).collect();
-        Some(Reclaimed { left, stale, again })
-    }
-
-    fn again(&self, id: PageId, tier: &SsdTier) -> Option<Again> {
-        let entry = self.index.get(id)?;
-        let (slot, shape) = (entry.ssd?, self.shape(entry.namespace)?);
-        let parent = entry.parent.and_then(|parent| self.index.get(parent)).map(|parent| parent.key);
-        let name = PageName { namespace: entry.namespace, key: entry.key, parent, position: entry.position };
-        let expected = Expected {
-            namespace: shape.id,
-            key: entry.key,
-            generation: entry.generation,
-            checksum: entry.checksum,
-            payload_bytes: shape.page_bytes,
-        };
-        Some(Again { name, expected, pin: tier.pin(slot), dram: entry.dram.clone() })
-    }
-
-    /// Makes the new place of a page visible that was written again; the slot that it had before. `None` if the page has left meanwhile.
-    pub(crate) fn move_on_ssd(&mut self, again: &Again, slot: SlotId, generation: Generation) -> Option<SlotId> {
-        let id = self.index.find(again.name.namespace, &again.name.key)?;
-        let entry = self.index.get_mut(id).filter(|entry| entry.generation == again.expected.generation)?;
-        let before = entry.ssd.replace(slot);
-        let Some(before) = before else {
-            entry.ssd = None;
-            return None;
-        };
-        entry.generation = generation;
-        self.ssd.residents.remove(before);
-        self.ssd.residents.add(slot, id);
-        Some(before)
-    }
-
-    /// Remembers a slot that could not be read: the directory names it still, and it may be readable after the next start.
-    pub(crate) fn note_unread(&mut self, namespace: NamespaceNo, left: Left) {
-        self.unread.insert(left.slot, (namespace, left));
     }
 
     /// Takes a page off the SSD whose bytes there are damaged, gone or unreadable; where it was, if it was still there.
@@ -390,6 +317,11 @@ impl Catalogue {
     /// Entries, holes included.
     pub(crate) fn entries(&self) -> u64 {
         self.index.len() as u64
+    }
+
+    /// Bytes allocated for the index.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.index.resident_bytes() as u64
     }
 
     /// Pages of `namespace` in DRAM and on the SSD.
@@ -490,12 +422,6 @@ impl Catalogue {
 /// Whether `page` is the page that the entry has in DRAM: its frame is nobody else's while it is held.
 fn is_page(entry: &Entry<SealedPage>, page: &SealedPage) -> bool {
     entry.dram.as_ref().is_some_and(|found| found.slot() == page.slot())
-}
-
-/// The slots of a region that could not be read.
-fn unread_in(unread: &Unread, region: u32) -> impl Iterator<Item = (NamespaceNo, Left)> {
-    let slots = SlotId { region, slot: 0 }..=SlotId { region, slot: u32::MAX };
-    unread.range(slots).map(|(_, unread)| *unread)
 }
 
 fn is_in(entry: &Entry<SealedPage>, tier: Tier) -> bool {

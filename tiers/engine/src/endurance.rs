@@ -36,7 +36,7 @@ use crate::sync::Mutex;
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// One record of 256 bytes, framed, put and removed, 16 times: RocksDB writes it to its log and to a table, and compacts it down two
 /// levels (docs/decisions/0007).
-const RECORD_BYTES: u64 = 16 * 256;
+pub(crate) const RECORD_BYTES: u64 = 16 * 256;
 /// A synced write to RocksDB's log writes the log's last block again.
 const LOG_BYTES: u64 = BLOCK_BYTES;
 /// A change of the directory that is no page's.
@@ -222,8 +222,10 @@ impl Endurance {
         Ok(())
     }
 
-    /// Makes the directory remember the account as it is, now that nothing is under way. Blocks on a write to the directory.
+    /// Makes the directory remember the account as it is, now that nothing is under way but the superblocks that say so. Blocks on a write
+    /// to the directory.
     pub(crate) fn close(self: &Arc<Self>, directory: &dyn Directory) -> Result<()> {
+        self.state.lock().budget.spend(2 * BLOCK_BYTES, self.clock.now());
         self.settle(&mut self.nothing(), 0);
         let _turn = self.turn.lock();
         self.remember(directory, false)

@@ -17,9 +17,11 @@ use crate::endurance::{Endurance, NAMESPACE_BYTES};
 use crate::load::Loads;
 use crate::namespace::{Namespace, NamespaceSummary, Namespaces};
 use crate::pace::ReadPace;
-use crate::recovery::{Recovery, recover};
+use crate::quarantine::WriteState;
+use crate::recovery::{OpenMode, Recovery, recover};
+use crate::scrub::{self, Scrub};
 use crate::settings::{Components, EngineSettings};
-use crate::sync::{AtomicBool, Builder, JoinHandle, Mutex, Ordering, Semaphore, spawn_blocking, timeout};
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, Semaphore, scope, spawn_blocking, timeout};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
 use crate::writer;
@@ -29,8 +31,8 @@ use crate::writer;
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) recovery: Recovery,
     writer: Mutex<Option<JoinHandle<()>>>,
+    scrub: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How an engine was closed.
@@ -63,15 +65,18 @@ pub(crate) struct Shared {
     pub(crate) catalogue: Mutex<Catalogue>,
     pub(crate) queue: WriteQueue,
     pub(crate) endurance: Arc<Endurance>,
-    /// A write, a barrier or a directory commit failed: nothing more is written to the SSD until the next start.
-    pub(crate) writes_failed: AtomicBool,
+    pub(crate) write_state: WriteState,
+    pub(crate) recovery: Mutex<Recovery>,
+    /// Notified when a rebuild has ended.
+    pub(crate) rebuilt: Condvar,
+    pub(crate) scrub: Scrub,
     pub(crate) loads: Loads,
     pub(crate) read_pace: ReadPace,
 }
 
 impl Engine {
     /// Opens an engine on a device and a directory, new or used; finds what is there. Blocks: on the first arena of the pool, and on
-    /// reading the directory or, if that was lost, the header of every slot.
+    /// reading the directory. If that was lost, the engine serves at once, and finds what is there from the header of every slot meanwhile.
     ///
     /// # Errors
     /// `Invalid` if the settings can not be, `Unavailable` or `Internal` if device or directory can not be used.
@@ -85,23 +90,35 @@ impl Engine {
             Err(SsdError::Blank) => (SsdTier::format(parts, settings.region_bytes, &*entropy)?, true),
             Err(failed) => return Err(failed.into()),
         };
+        let tier = Arc::new(tier);
+        let io =
+            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
+        let start_pages = || PageIo::start(Arc::clone(&tier), io);
         let namespaces = Namespaces::new(settings.namespaces_max);
         let mut catalogue = Catalogue::new();
-        let mut recovery = recover(&tier, fresh, &*directory, &namespaces, &mut catalogue)?;
-        recovery.took = clock.now().since(started);
+        let mut recover = || {
+            let mut recovery = recover(&tier, fresh, &*directory, &namespaces, &mut catalogue)?;
+            recovery.took = clock.now().since(started);
+            Ok::<_, Error>(recovery)
+        };
+        let (recovery, pages) = match directory.device()? {
+            // The disk is measured while the directory is read ...
+            Some(known) if known.id == tier.device_id() => beside(recover, start_pages),
+            // ... but not while headers are scanned.
+            _ => (recover(), start_pages()),
+        };
+        let (recovery, pages) = (recovery?, pages?);
         metrics.recovered_pages.set(i64::try_from(recovery.pages).unwrap_or(i64::MAX));
         metrics.recovery_seconds.observe(recovery.took.as_secs_f64());
-        let tier = Arc::new(tier);
         // After the recovery: a caller that mends the directory and opens again does not find the memory taken.
         let pool = Pool::start(settings.dram, Arc::clone(&metrics))?;
         let page_bytes_max = settings.page_bytes_limit().min(tier.page_bytes_max());
-        let io =
-            IoSettings { kind: settings.ssd_device, threads: settings.read_threads, line_max: settings.read_queue };
-        let pages = PageIo::start(Arc::clone(&tier), io)?;
         let read_places = Arc::new(Semaphore::new(settings.read_queue));
         // Waiting pages hold frames: at most half of them, so that puts and gets always find some that can leave.
-        let queue =
-            WriteQueue::new(settings.write_behind_bytes.min(settings.dram.bytes / 2), settings.write_behind_time);
+        let waiting_bytes = settings.write_behind_bytes.min(settings.dram.bytes / 2);
+        let rebuilding = recovery.mode == OpenMode::Rebuilding;
+        let queue = WriteQueue::new(waiting_bytes, settings.write_behind_time, rebuilding);
+        metrics.rebuilding.set(i64::from(rebuilding));
         let endurance = Endurance::open(
             settings.write_policy,
             settings.endurance,
@@ -111,6 +128,8 @@ impl Engine {
             Arc::clone(&clock),
             Arc::clone(&metrics),
         )?;
+        let (mode, unclean) = (recovery.mode, !recovery.clean && recovery.mode != OpenMode::Fresh);
+        let scrub = Scrub::open(settings.scrub, settings.read_queue, &*directory, &tier, mode, unclean, clock.now())?;
         let shared = Arc::new(Shared {
             settings,
             page_bytes_max,
@@ -126,7 +145,10 @@ impl Engine {
             catalogue: Mutex::new(catalogue),
             queue,
             endurance,
-            writes_failed: AtomicBool::new(false),
+            write_state: WriteState::default(),
+            recovery: Mutex::new(recovery),
+            rebuilt: Condvar::new(),
+            scrub,
             loads: Loads::default(),
             read_pace: ReadPace::default(),
         });
@@ -137,7 +159,10 @@ impl Engine {
                 .spawn(move || writer::run(&shared))
                 .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
         };
-        Ok(Arc::new(Self { shared, recovery, writer: Mutex::new(Some(writer)) }))
+        // Dropped, it ends the writer too.
+        let engine = Arc::new(Self { shared, writer: Mutex::new(Some(writer)), scrub: Mutex::default() });
+        *engine.scrub.lock() = Some(scrub::start(&engine.shared)?);
+        Ok(engine)
     }
 
     /// Opens the namespace of `identity` for the caller's tenant. Idempotent; a new one is durable when the call returns, so that the
@@ -209,22 +234,23 @@ impl Engine {
     /// closed.
     pub async fn close(&self, grace: Duration) -> Closed {
         let Some(writer) = self.writer.lock().take() else { return Closed::Orderly };
+        let scrub = self.scrub.lock().take();
+        self.shared.scrub.stop();
         self.shared.queue.stop(false);
         let shared = Arc::clone(&self.shared);
         let closing = spawn_blocking(move || {
-            // A panic of the writer has been reported by its thread.
-            let _ = writer.join();
-            let remembered = shared.endurance.close(&*shared.directory);
-            shared.directory.close().map_err(Error::from).and(remembered)
+            // A panic of either has been reported by its thread.
+            let _ = (scrub.map(JoinHandle::join), writer.join());
+            shared.end()
         });
         match timeout(grace, closing).await {
             Ok(Ok(Ok(()))) => Closed::Orderly,
             Ok(Ok(Err(failed))) => {
-                error!(cause = failed.chain(), "close the directory");
+                error!(cause = failed.chain(), "close the storage");
                 Closed::Orderly
             }
             Ok(Err(failed)) => {
-                error!(cause = %failed, "close the directory");
+                error!(cause = %failed, "close the storage");
                 Closed::Orderly
             }
             Err(_) => {
@@ -235,26 +261,58 @@ impl Engine {
         }
     }
 
+    /// Blocks until what is on the SSD is known, if it had to be found from the pages' headers. For benchmarks and tests: a server serves
+    /// meanwhile.
+    pub fn wait_rebuilt(&self) {
+        let mut recovery = self.shared.recovery.lock();
+        while recovery.mode == OpenMode::Rebuilding && self.shared.metrics.rebuilding.get() > 0 {
+            self.shared.rebuilt.wait(&mut recovery);
+        }
+    }
+
     /// Blocks until all page memory is ready. For benchmarks and tests: a server serves while it warms.
     pub fn wait_warm(&self) {
         self.shared.pool.wait_warm();
     }
 }
 
+/// Does both at once.
+fn beside<A, B: Send>(one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
+    scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        (one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.shared.scrub.stop();
         self.shared.queue.stop(true);
-        if let Some(writer) = self.writer.get_mut().take() {
-            // A panic of the writer has been reported by its thread.
-            let _ = writer.join();
+        for thread in [self.scrub.get_mut().take(), self.writer.get_mut().take()].into_iter().flatten() {
+            // A panic has been reported by its thread.
+            let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Whether the SSD takes no more writes.
-    pub(crate) fn is_write_quarantined(&self) -> bool {
-        self.tier.is_write_quarantined() || self.writes_failed.load(Ordering::Acquire)
+    /// Ends the run of the device, when nothing is under way any more. It is marked clean only if all was well in it.
+    fn end(&self) -> Result<()> {
+        let remembered = scrub::close(self).and(self.endurance.close(&*self.directory));
+        self.directory.close()?;
+        remembered?;
+        if self.was_well() { Ok(self.tier.end_run()?) } else { Ok(()) }
+    }
+
+    /// Whether no error was met since the engine was opened.
+    fn was_well(&self) -> bool {
+        let damaged: u64 = self.metrics.ssd_damaged.iter().map(|(_, pages)| pages.get()).sum();
+        !self.write_state.was_failed()
+            && !self.is_write_quarantined()
+            && self.recovery.lock().mode != OpenMode::Rebuilding
+            && self.metrics.ssd_read_failed.get() == 0
+            && damaged == 0
     }
 
     pub(crate) fn check_chain(&self, chain: &[PageKey]) -> Result<()> {
@@ -276,7 +334,14 @@ impl Shared {
     }
 
     /// Takes a page off the SSD that could not be had from there, so that the next one who asks is told so at once, and a put can mend it.
-    pub(crate) fn drop_lost_on_ssd(&self, no: NamespaceNo, key: &PageKey, generation: Generation, fault: &ReadFault) {
+    /// False if it had left already: then its bytes are no damage.
+    pub(crate) fn drop_lost_on_ssd(
+        &self,
+        no: NamespaceNo,
+        key: &PageKey,
+        generation: Generation,
+        fault: &ReadFault,
+    ) -> bool {
         let is_damaged = matches!(fault, ReadFault::Damaged(_));
         let left = {
             let mut catalogue = self.catalogue.lock();
@@ -287,12 +352,16 @@ impl Shared {
             left
         };
         // A page that was cleared while it was being read is no news.
-        let Some(left) = left else { return };
+        if left.is_some() || !is_damaged {
+            self.tier.note(fault);
+        }
+        let Some(left) = left else { return false };
         if let ReadFault::Damaged(damage) = fault {
             warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
             self.queue.push(Work::Retire(left, *damage));
         } else {
             warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
         }
+        true
     }
 }

@@ -11,6 +11,8 @@
 //! page, a pin on each SSD slot. [`Get::next`] hands pages over in prefix order; pages on the SSD are [loaded](load) into frames ahead of
 //! their turn, within a window of bytes, one read a page however many ask. A page leaves only after its checksum has been verified.
 //!
+//! **Scrub.** What lies on the SSD is [read and verified](scrub) once a period, behind everybody else; damage is a miss before anyone asks.
+//!
 //! **Who owns what.** Page memory: the pool; an entry, a reader and the write queue each hold a reference, and a page with more than the
 //! entry's is never evicted. State of entries: the catalogue, under one lock, held for short steps without I/O. The SSD file and the
 //! directory: the writer thread. What bounds it: the pool's size, the write queue's bytes, the read queue's length, the load window of
@@ -29,15 +31,20 @@ mod matching;
 mod namespace;
 mod pace;
 mod put;
+mod quarantine;
+mod rebuild;
 mod reclaim;
 mod recovery;
 mod residents;
 mod reuse;
 mod room;
+mod scrub;
 mod settings;
 mod stats;
 mod sync;
+mod under_way;
 mod values;
+mod verify;
 mod write_queue;
 mod writer;
 
@@ -47,6 +54,9 @@ pub use get::{Get, GetEnd, GetOptions, ServedPage};
 pub use matching::Matched;
 pub use namespace::{Namespace, NamespaceSummary};
 pub use put::{Put, PutReport};
+pub use quarantine::{Quarantine, WriteFault};
 pub use recovery::{OpenMode, Recovery};
+pub use scrub::ScrubStats;
 pub use settings::{Components, EngineSettings};
-pub use stats::{EngineStats, TierFill};
+pub use stats::{EngineStats, FlashStats, TierFill};
+pub use verify::{Verification, VerifyCounts};

@@ -347,6 +347,7 @@ impl Put {
                 self.admitted.charge.add(&mut charge);
                 return false;
             }
+            Offered::NotYet => self.shared.metrics.ssd_skipped.of(Skipped::Rebuilding).inc(),
             Offered::Closed => {}
         }
         true

@@ -80,7 +80,7 @@ fn forget(shared: &Shared, left: &[Left]) -> Result<()> {
     }
     let forget: Vec<Change> =
         left.iter().map(|left| Change::Remove { namespace: left.namespace, key: left.key }).collect();
-    shared.directory.commit(&forget)?;
+    shared.directory.commit(&forget).inspect_err(|_| shared.write_state.lose(left.iter().copied()))?;
     shared.metrics.ssd_evicted.inc_by(left.len() as u64);
     left.iter().for_each(|left| shared.tier.free(left.slot));
     Ok(())
@@ -135,6 +135,9 @@ fn write_again(shared: &Shared, pages: Vec<Again>) -> Result<()> {
         }
     };
     shared.endurance.settle_batch(&mut charge, written.len());
+    if committed.is_err() {
+        shared.write_state.lose(written.iter().map(|(page, slot, _)| left_in(*slot, &page.expected)));
+    }
     committed?;
     publish(shared, written);
     Ok(())
@@ -171,12 +174,17 @@ fn copy(
         Ok(None) | Err(SsdError::Device(DeviceError::Full { .. })) => return Ok(None),
         Err(failed) => return Err(failed),
     };
-    let generation = match (in_memory, read) {
-        (Some(page), _) => batch.write(slot, &facts, page)?,
-        (None, Some(memory)) => batch.write(slot, &facts, memory)?,
+    let begun = match (in_memory, read) {
+        (Some(page), _) => batch.write(slot, &facts, page),
+        (None, Some(memory)) => batch.write(slot, &facts, memory),
         (None, None) => return Ok(None),
     };
+    let generation = begun.inspect_err(|_| shared.write_state.lose([left_in(slot, expected)]))?;
     Ok(Some((slot, generation)))
+}
+
+fn left_in(slot: SlotId, Expected { namespace, key, .. }: &Expected) -> Left {
+    Left { namespace: *namespace, key: *key, slot }
 }
 
 fn commit(shared: &Shared, batch: WriteBatch<'_>, written: &[(Again, SlotId, Generation)]) -> Result<()> {
@@ -200,7 +208,7 @@ fn publish(shared: &Shared, written: Vec<(Again, SlotId, Generation)>) {
                 shared.tier.free(before);
             }
             // Dropped as damaged meanwhile: nobody may find it.
-            None => retire(shared, Left { namespace: page.expected.namespace, key: page.name.key, slot }, None),
+            None => retire(shared, left_in(slot, &page.expected), None),
         }
     }
 }

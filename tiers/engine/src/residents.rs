@@ -1,5 +1,7 @@
 //! Which pages lie in which region (arena of the pool, region of the SSD), so that a region can be emptied for another page size.
 
+use std::ops::RangeInclusive;
+
 use cairn_core::SlotId;
 use cairn_policy::PageId;
 
@@ -36,6 +38,15 @@ impl Residents {
             .get(slot.region as usize)
             .and_then(|region| region.get(slot.slot as usize))
             .is_some_and(Option::is_some)
+    }
+
+    /// The first page of `region` in these slots, and its slot.
+    pub(crate) fn next_in(&self, region: u32, slots: RangeInclusive<u32>) -> Option<(u32, PageId)> {
+        let pages = self.regions.get(region as usize)?;
+        let (first, last) = (*slots.start() as usize, *slots.end() as usize);
+        let found = pages.iter().enumerate().take(last.saturating_add(1)).skip(first);
+        let (slot, page) = found.filter_map(|(slot, page)| Some((slot, (*page)?))).next()?;
+        Some((u32::try_from(slot).ok()?, page))
     }
 
     /// The pages of `region`.

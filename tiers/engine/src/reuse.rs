@@ -39,9 +39,13 @@ pub(crate) fn note<'a>(
         let charge = admitted.charge.of_page(namespace);
         let (page, since) = (sealed.clone(), shared.clock.now());
         let job = WriteJob { name, namespace: *namespace.id(), page, charge, since };
-        if let Offered::Full(_) = shared.queue.offer(job, None, &shared.metrics) {
-            shared.metrics.ssd_skipped.of(Skipped::QueueFull).inc();
-            return;
-        }
+        let reason = match shared.queue.offer(job, None, &shared.metrics) {
+            Offered::Taken => continue,
+            Offered::Full(_) => Skipped::QueueFull,
+            Offered::NotYet => Skipped::Rebuilding,
+            Offered::Closed => return,
+        };
+        shared.metrics.ssd_skipped.of(reason).inc();
+        return;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cairn_core::{Clock, Entropy, Error, Result, ServerSecret, metrics::Metrics};
 use cairn_directory::Directory;
-use cairn_policy::{Plan, WritePolicy};
+use cairn_policy::{Plan, ScrubPlan, WritePolicy};
 use cairn_pool::PoolSettings;
 use cairn_ssd::{Device, DeviceKind};
 
@@ -27,6 +27,8 @@ pub struct EngineSettings {
     pub write_policy: WritePolicy,
     /// How much may be written to the SSD; `None`: as much as the policy names.
     pub endurance: Option<Plan>,
+    /// How often what lies on the SSD is read and verified.
+    pub scrub: ScrubPlan,
     /// Most bytes of page memory that wait to be written, and never more than half of it all; a page that does not fit is not written
     /// behind.
     pub write_behind_bytes: u64,

@@ -5,16 +5,16 @@ pub(crate) use cairn_schedules::{
     Condvar, Mutex, Notify, OwnedSemaphorePermit, Semaphore,
     atomic::{AtomicBool, AtomicU64, Ordering},
     oneshot,
-    task::{spawn, spawn_blocking, timeout},
-    thread::{Builder, JoinHandle},
+    task::{sleep, spawn, spawn_blocking, timeout},
+    thread::{Builder, JoinHandle, scope},
     watch,
 };
 #[cfg(not(feature = "schedules"))]
 pub(crate) use {
     parking_lot::{Condvar, Mutex},
     std::sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    std::thread::{Builder, JoinHandle},
+    std::thread::{Builder, JoinHandle, scope},
     tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch},
     tokio::task::{spawn, spawn_blocking},
-    tokio::time::timeout,
+    tokio::time::{sleep, timeout},
 };

@@ -83,6 +83,14 @@ pub(crate) struct Again {
     pub(crate) dram: Option<SealedPage>,
 }
 
+/// A page on the SSD that is to be verified; the pin keeps its slot from being filled again.
+#[derive(Debug)]
+pub(crate) struct ToVerify {
+    pub(crate) namespace: NamespaceNo,
+    pub(crate) expected: Expected,
+    pub(crate) pin: ReadPin,
+}
+
 /// A page that has left the SSD tier; its slot may be reused once the directory has forgotten it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {

@@ -42,6 +42,10 @@ pub(crate) enum Work {
     Retire(Left, Damage),
     /// Every page of a namespace must go. Answered with the number of pages, or with why it failed.
     Clear(NamespaceNo, NamespaceId, oneshot::Sender<cairn_core::Result<u64>>),
+    /// Where the scrub is must be remembered.
+    SaveScrub,
+    /// Writes are to be taken again after one failed. Answered when that is so, or with why it can not be.
+    Release(oneshot::Sender<cairn_core::Result<()>>),
     /// Nothing came for a while.
     Rest,
     Stop,
@@ -67,6 +71,8 @@ struct State {
     /// Who wants to know, for every page that waits or is being written.
     asked: HashMap<(NamespaceNo, PageKey), Vec<Acknowledge>>,
     bytes: u64,
+    /// Takes no pages yet: the SSD is being rebuilt.
+    shut: bool,
     stopping: bool,
 }
 
@@ -76,13 +82,17 @@ pub(crate) enum Offered {
     Taken,
     /// The queue is full; here is what the write would have cost.
     Full(Charge),
+    /// The SSD is being rebuilt, and takes no pages before that is done.
+    NotYet,
     /// The engine is closing.
     Closed,
 }
 
 impl WriteQueue {
-    pub(crate) fn new(bytes_max: u64, time_max: Duration) -> Self {
-        Self { state: Mutex::default(), work: Condvar::new(), room: Notify::new(), bytes_max, time_max }
+    /// A queue that takes no pages before it is [opened](Self::open), if `shut`.
+    pub(crate) fn new(bytes_max: u64, time_max: Duration, shut: bool) -> Self {
+        let state = Mutex::new(State { shut, ..State::default() });
+        Self { state, work: Condvar::new(), room: Notify::new(), bytes_max, time_max }
     }
 
     /// Offers a page; does not wait. An empty queue takes a page of any size.
@@ -90,6 +100,9 @@ impl WriteQueue {
         let mut state = self.state.lock();
         if state.stopping {
             return Offered::Closed;
+        }
+        if state.shut {
+            return Offered::NotYet;
         }
         let name = (job.name.namespace, job.name.key);
         if let Some(asked) = state.asked.get_mut(&name) {
@@ -120,6 +133,16 @@ impl WriteQueue {
             state.other.push_back(work);
             self.work.notify_one();
         }
+    }
+
+    /// Takes pages from now on.
+    pub(crate) fn open(&self) {
+        self.state.lock().shut = false;
+    }
+
+    /// Whether the engine is closing.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.lock().stopping
     }
 
     /// Takes no more; the writer stops once everything that waits is done, or at once if `abandon`.

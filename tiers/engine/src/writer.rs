@@ -5,19 +5,23 @@
 //! between any two steps leaves slots that no entry names, never an entry whose page is not whole; and no acknowledged page is ever
 //! overwritten.
 //!
-//! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, reads go on.
+//! A write or barrier that failed is never repeated: the tier takes no more writes until the next start, or until an operator [lifts the
+//! quarantine](crate::quarantine); reads go on.
 
 use cairn_core::metrics::{Damage, Skipped};
 use cairn_core::{Checksum, Error, ErrorKind, Generation, NamespaceId, Result, SlotId};
 use cairn_directory::{Change, NamespaceNo, Record};
-use cairn_ssd::{DeviceError, PageFacts, SsdError, WriteBatch};
-use tracing::{error, warn};
+use cairn_ssd::{DeviceError, Expected, PageFacts, SsdError, WriteBatch};
+use tracing::warn;
 
 use crate::endurance::{BLOCK_BYTES, COMMIT_BYTES};
 use crate::engine::Shared;
+use crate::quarantine::{release_writes, resume};
+use crate::rebuild;
 use crate::reclaim::make_room;
-use crate::sync::{Ordering, oneshot};
-use crate::values::{Coming, Left, PageName, Wants};
+use crate::scrub;
+use crate::sync::oneshot;
+use crate::values::{Again, Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
 
 /// Most pages in one batch: one barrier and one directory commit are shared by so many. A rebuild counts on it: of a crashed process, the
@@ -36,16 +40,29 @@ struct Written {
 /// Works until the queue says stop.
 pub(crate) fn run(shared: &Shared) {
     let _alarm = Alarm(shared);
+    rebuild::run(shared);
     loop {
         match shared.queue.take(BATCH_PAGES_MAX, BATCH_BYTES_MAX) {
-            Work::Write(jobs) => write(shared, jobs),
+            Work::Write(jobs) => {
+                resume(shared);
+                write(shared, jobs);
+            }
             Work::Retire(left, damage) => retire(shared, left, Some(damage)),
             // Not for a caller that has given up meanwhile.
             Work::Clear(_, _, answer) if answer.is_closed() => {}
             Work::Clear(no, id, answer) => {
+                resume(shared);
                 let _ = answer.send(clear(shared, no, id));
             }
-            Work::Rest => remember(shared),
+            Work::SaveScrub => save_scrub(shared),
+            Work::Release(answer) => {
+                // Whoever asked may have gone away; then nobody needs the answer.
+                let _ = answer.send(release_writes(shared));
+            }
+            Work::Rest => {
+                resume(shared);
+                remember(shared);
+            }
             Work::Stop => return,
         }
     }
@@ -57,7 +74,7 @@ struct Alarm<'a>(&'a Shared);
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            quarantine(self.0, &Error::new(ErrorKind::Internal, "the writer thread panicked"));
+            self.0.quarantine_writes(&Error::new(ErrorKind::Internal, "the writer thread panicked"));
             self.0.queue.stop(true);
         }
     }
@@ -72,7 +89,7 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
         trim(shared);
         let covered = shared.endurance.cover(&*shared.directory, charge.bytes());
         if let Err(failed) = covered.and_then(|()| make_room(shared, &jobs)) {
-            quarantine(shared, &failed);
+            shared.quarantine_writes(&failed);
         }
     }
     let mut batch = shared.pages.batch();
@@ -109,7 +126,10 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
     match committed {
         Ok(()) => publish(shared, written),
         Err(failed) => {
-            quarantine(shared, &failed);
+            let left =
+                |Written { job, slot, .. }: &Written| Left { namespace: job.namespace, key: job.name.key, slot: *slot };
+            shared.write_state.lose(written.iter().map(left));
+            shared.quarantine_writes(&failed);
             for Written { job, .. } in written {
                 skip(shared, job, Skipped::WriteFailed);
             }
@@ -119,7 +139,7 @@ fn write(shared: &Shared, mut jobs: Vec<WriteJob>) {
 
 fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> Result<(SlotId, Generation), Skipped> {
     if shared.is_write_quarantined() {
-        return Err(Skipped::Quarantined);
+        return Err(if shared.write_state.is_full() { Skipped::NoSpace } else { Skipped::Quarantined });
     }
     let Ok(bytes) = job.page.verified() else {
         // Damage in memory never reaches the disk.
@@ -133,7 +153,7 @@ fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> R
             return Err(Skipped::NoSpace);
         }
         Err(failed) => {
-            quarantine(shared, &failed.into());
+            shared.quarantine_writes(&failed.into());
             return Err(Skipped::WriteFailed);
         }
     };
@@ -147,8 +167,9 @@ fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> R
     match batch.write(slot, &facts, bytes) {
         Ok(generation) => Ok((slot, generation)),
         Err(failed) => {
-            // The slot stays out of use until the next start: what it holds now is unknown.
-            quarantine(shared, &failed.into());
+            // What the slot holds now is unknown: nothing is written there.
+            shared.write_state.lose([Left { namespace: job.namespace, key: job.name.key, slot }]);
+            shared.quarantine_writes(&failed.into());
             Err(Skipped::WriteFailed)
         }
     }
@@ -165,6 +186,12 @@ fn commit(shared: &Shared, batch: WriteBatch<'_>, written: &[Written]) -> Result
         .collect();
     shared.directory.commit(&changes)?;
     Ok(())
+}
+
+/// What the directory is told of a page that is where it was.
+pub(crate) fn record_as_it_is(Again { name, expected, pin, .. }: &Again) -> Change {
+    let Expected { namespace, generation, payload_bytes, checksum, .. } = *expected;
+    record(namespace, name, (pin.slot(), generation), payload_bytes, checksum)
 }
 
 /// What the directory is told of a page in its slot.
@@ -208,7 +235,8 @@ pub(crate) fn retire(shared: &Shared, left: Left, damage: Option<Damage>) {
         && let Err(failed) = shared.directory.commit(&[Change::Remove { namespace: left.namespace, key: left.key }])
     {
         // The directory may name the slot still: it stays taken.
-        quarantine(shared, &failed.into());
+        shared.write_state.lose([left]);
+        shared.quarantine_writes(&failed.into());
         return;
     }
     match damage {
@@ -242,7 +270,8 @@ fn clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
         ));
     }
     if let Err(failed) = forget_and_wipe(shared, id, &left) {
-        quarantine(shared, &failed);
+        shared.write_state.lose(left);
+        shared.quarantine_writes(&failed);
         return Err(failed);
     }
     for left in left {
@@ -259,7 +288,13 @@ fn remember(shared: &Shared) {
     }
     trim(shared);
     if let Err(failed) = shared.endurance.cover(&*shared.directory, 0) {
-        quarantine(shared, &failed);
+        shared.quarantine_writes(&failed);
+    }
+}
+
+fn save_scrub(shared: &Shared) {
+    if let Err(failed) = scrub::save(shared) {
+        shared.quarantine_writes(&failed);
     }
 }
 
@@ -281,7 +316,12 @@ fn forget_and_wipe(shared: &Shared, id: NamespaceId, left: &[Left]) -> Result<()
 
 /// Does what can not be refused: wipes so many headers, and hands so much to the directory. It is on the account before and after, whatever
 /// comes of it.
-fn charged(shared: &Shared, wipes: u64, directory_bytes: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn charged(
+    shared: &Shared,
+    wipes: u64,
+    directory_bytes: u64,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let mut charge = shared.endurance.demand(wipes * BLOCK_BYTES + directory_bytes);
     shared.endurance.cover(&*shared.directory, charge.bytes())?;
     let outcome = work();
@@ -292,13 +332,6 @@ fn charged(shared: &Shared, wipes: u64, directory_bytes: u64, work: impl FnOnce(
 fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {
     shared.metrics.ssd_skipped.of(reason).inc();
     shared.queue.done(job, false, &shared.metrics);
-}
-
-/// A write, a barrier or a commit failed: it is not repeated, and nothing more is written until the next start.
-fn quarantine(shared: &Shared, failed: &Error) {
-    error!(cause = failed.chain(), "the SSD takes no more writes until the next start");
-    shared.writes_failed.store(true, Ordering::Release);
-    shared.metrics.ssd_write_quarantined.set(1);
 }
 
 /// Asks the writer to clear a namespace.

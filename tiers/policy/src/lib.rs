@@ -1,4 +1,4 @@
-//! Pure decisions: what to evict, what to write to flash, and how much of it.
+//! Pure decisions: what to evict, what to write to flash, how much of it, and when to verify what is there.
 //!
 //! No I/O, no clock, no randomness of its own, no locks: plain data in, plain data out, the same order of calls gives the same
 //! decisions. So the server, a simulator and a planner run the very same code. Time is passed in.
@@ -11,6 +11,7 @@ mod budget;
 mod endurance;
 mod eviction;
 mod lru;
+mod scrub;
 mod sessions;
 mod sketch;
 
@@ -19,4 +20,5 @@ pub use budget::{Budget, Ledger};
 pub use endurance::Plan;
 pub use eviction::{EvictionPolicy, PageId};
 pub use lru::PrefixLru;
+pub use scrub::{Due, ScrubMark, ScrubPlan, Timetable};
 pub use sketch::Sketch;

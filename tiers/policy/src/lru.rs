@@ -46,6 +46,28 @@ impl PrefixLru {
         &mut self.nodes[at]
     }
 
+    /// Counts a page in, as used just now, but not yet among the leaves. The place there of its parent, if that is a leaf no more.
+    fn enter(&mut self, page: PageId, parent: Option<PageId>) -> Option<(u64, PageId)> {
+        self.uses += 1;
+        let used = self.uses;
+        let node = self.node(page);
+        debug_assert!(!node.resident, "page inserted twice");
+        *node = Node { used, parent, children: node.children, resident: true };
+        self.resident += 1;
+        let parent = parent?;
+        let node = self.node(parent);
+        node.children += 1;
+        (node.resident && node.children == 1).then_some((node.used, parent))
+    }
+
+    /// Gives a resident page its place among the leaves, if it is one.
+    fn note_leaf(&mut self, page: PageId) {
+        let node = *self.node(page);
+        if node.children == 0 {
+            self.leaves.insert((node.used, page));
+        }
+    }
+
     /// Sets the last use of a resident page, and its place among the leaves if it is one.
     fn set_used(&mut self, page: PageId, used: u64) {
         let node = self.node(page);
@@ -64,22 +86,24 @@ impl EvictionPolicy for PrefixLru {
     }
 
     fn insert(&mut self, page: PageId, parent: Option<PageId>) {
-        self.uses += 1;
-        let used = self.uses;
-        let node = self.node(page);
-        debug_assert!(!node.resident, "page inserted twice");
-        *node = Node { used, parent, children: node.children, resident: true };
-        if node.children == 0 {
-            self.leaves.insert((used, page));
+        let no_leaf_now = self.enter(page, parent);
+        self.note_leaf(page);
+        if let Some(place) = no_leaf_now {
+            self.leaves.remove(&place);
         }
-        self.resident += 1;
-        if let Some(parent) = parent {
-            let node = self.node(parent);
-            node.children += 1;
-            let (used, resident) = (node.used, node.resident);
-            if resident {
-                self.leaves.remove(&(used, parent));
+    }
+
+    /// Most pages have a child that comes with them, and never are leaves.
+    fn restore(&mut self, pages: &[(PageId, Option<PageId>)]) {
+        let before = self.uses;
+        for (page, parent) in pages {
+            let no_leaf_now = self.enter(*page, *parent);
+            if let Some(place) = no_leaf_now.filter(|(used, _)| *used <= before) {
+                self.leaves.remove(&place);
             }
+        }
+        for (page, _) in pages {
+            self.note_leaf(*page);
         }
     }
 

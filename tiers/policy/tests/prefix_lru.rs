@@ -24,6 +24,11 @@ impl Model {
             .map(|(page, _, _)| *page)
     }
 
+    fn insert(&mut self, page: PageId, parent: Option<PageId>) {
+        self.uses += 1;
+        self.pages.push((page, parent, self.uses));
+    }
+
     fn has(&self, page: PageId) -> bool {
         self.pages.iter().any(|(found, _, _)| *found == page)
     }
@@ -32,6 +37,7 @@ impl Model {
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32),
+    Restore(Vec<u32>),
     Touch(u32),
     Evict { spared: u32 },
     Drop(u32),
@@ -56,6 +62,7 @@ proptest! {
     #[test]
     fn it_evicts_what_the_plain_model_evicts(steps in proptest::collection::vec(prop_oneof![
         6 => (0..64u32).prop_map(Step::Insert),
+        1 => proptest::collection::vec(0..64u32, 0..20).prop_map(Step::Restore),
         4 => (0..64u32).prop_map(Step::Touch),
         4 => (0..64u32).prop_map(|spared| Step::Evict { spared }),
         1 => (0..64u32).prop_map(Step::Drop),
@@ -65,9 +72,18 @@ proptest! {
         for step in steps {
             match step {
                 Step::Insert(page) if !model.has(PageId(page)) => {
-                    model.uses += 1;
-                    model.pages.push((PageId(page), parent_of(page), model.uses));
+                    model.insert(PageId(page), parent_of(page));
                     policy.insert(PageId(page), parent_of(page));
+                }
+                Step::Restore(pages) => {
+                    let mut found = Vec::new();
+                    for page in pages {
+                        if !model.has(PageId(page)) {
+                            model.insert(PageId(page), parent_of(page));
+                            found.push((PageId(page), parent_of(page)));
+                        }
+                    }
+                    policy.restore(&found);
                 }
                 Step::Touch(page) => {
                     let chain: Vec<_> = chain_to(page).into_iter().filter(|page| model.has(*page)).collect();

@@ -35,6 +35,12 @@ impl Disk {
         }
     }
 
+    /// The device is no file: it is a test's, which counts steps. Then one thing is done after the other, so that their order is always the
+    /// same.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.device.ring_file().is_none()
+    }
+
     pub(crate) fn read(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
         self.device.read_at(at, parts)?;
         self.metrics.ssd_read_bytes.inc_by(total(parts));
@@ -92,6 +98,12 @@ impl Disk {
 
     pub(crate) fn is_write_quarantined(&self) -> bool {
         self.write_quarantined.load(Ordering::SeqCst)
+    }
+
+    /// Takes writes again.
+    pub(crate) fn release(&self) {
+        self.write_quarantined.store(false, Ordering::SeqCst);
+        self.metrics.ssd_write_quarantined.set(0);
     }
 
     pub(crate) fn quarantine(&self, error: DeviceError) -> SsdError {

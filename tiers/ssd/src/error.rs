@@ -14,7 +14,9 @@ pub enum SsdError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// An earlier write or barrier failed.
-    #[error("the ssd takes no writes since a write or a barrier failed; look at the disk, then restart")]
+    #[error(
+        "the ssd takes no writes since a write or a barrier failed; look at the disk, then restart or lift the quarantine"
+    )]
     WriteQuarantined,
     /// The device is all new: format it.
     #[error("the ssd file is not formatted")]
@@ -128,7 +130,7 @@ fn kind(error: &SsdError) -> ErrorKind {
     }
 }
 
-/// Why a page could not be read. The tier has counted it already.
+/// Why a page could not be read. Not counted yet: who reads does that ([`crate::SsdTier::note`]), if the page should have been there.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum ReadFault {

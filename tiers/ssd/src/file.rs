@@ -29,6 +29,18 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
+    /// Opens the file at `path` for reading alone: nothing of it changes, and what is written to the device is refused.
+    ///
+    /// # Errors
+    /// [`DeviceError::InUse`] or [`DeviceError::Open`].
+    pub fn open_read_only(path: &Path) -> Result<Self, DeviceError> {
+        let file = File::open(path).map_err(|source| open_error(path, source))?;
+        lock(path, &file)?;
+        let bytes = file.metadata().map_err(|source| open_error(path, source))?.len();
+        let words = format!("file, read only, path={}", path.display());
+        Ok(Self { file: Arc::new(file), direct: None, bytes, words })
+    }
+
     /// Opens the file at `path`, made or grown so that it has at least `bytes`, all of them allocated. Never shrinks a file, never writes into
     /// one. The folder must exist.
     ///

@@ -24,9 +24,9 @@
 //! | `layout`, `sector` | where things lie; how the small fixed records are sealed |
 //! | `superblock`, `region` | the two kinds of fixed records, and the generations |
 //! | `slots` | which slots are taken, and who is reading them |
-//! | `tier` | the calls that join them |
+//! | `tier` | the calls that join them; `tier/regions`: slots, and the life of a region |
 //! | `page_io`, `write_batch`, `start` | reads and batches of writes through a queue; which queue |
-//! | `scan` | all headers, for a rebuild |
+//! | `look`, `scan`, `inspect` | many small reads at once; all headers, for a rebuild; all there is, for whoever looks at a device that nobody uses |
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -36,8 +36,10 @@ mod device;
 mod disk;
 mod error;
 mod file;
+mod inspect;
 mod layout;
 mod line;
+mod look;
 mod page_io;
 #[cfg(feature = "testkit")]
 pub mod parsers;
@@ -60,13 +62,14 @@ pub use block::PageMemory;
 pub use device::{Device, DeviceError};
 pub use error::{ReadFault, SsdError};
 pub use file::FileDevice;
+pub use inspect::{Held, RegionCounts, SuperblockState};
 pub use layout::slot_bytes;
 pub use page_io::{PageIo, ReadJob, ReadReply, Submitted, Withdrawn};
 pub use ring_queue::{RingQueue, RingTarget};
 pub use scan::{ScanReport, StaleHeaders};
 pub use slots::{QuarantinedSlot, ReadPin};
 pub use start::{DeviceKind, IoSettings};
-pub use superblock::GENERATION_SPAN;
+pub use superblock::{GENERATION_SPAN, Run};
 pub use thread_queue::ThreadQueue;
 pub use tier::{Expected, PageFacts, SsdComponents, SsdTier};
 pub use transfer::{Full, Parts, Transfer, TransferQueue};

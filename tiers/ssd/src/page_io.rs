@@ -47,14 +47,14 @@ pub enum Submitted<B> {
 pub struct PageIo {
     pub(crate) tier: Arc<SsdTier>,
     pub(crate) queue: Box<dyn TransferQueue>,
-    /// The device is no file: it is a test's, which counts steps. A batch then waits for each write, so that their order is always the same.
+    /// A batch waits for each write.
     pub(crate) in_step: bool,
 }
 
 impl PageIo {
     /// Pages of `tier`, moved by `queue`, which must work on the same device.
     pub fn new(tier: Arc<SsdTier>, queue: Box<dyn TransferQueue>) -> Self {
-        let in_step = tier.disk.device.ring_file().is_none();
+        let in_step = tier.disk.is_in_step();
         Self { tier, queue, in_step }
     }
 
@@ -80,7 +80,6 @@ impl PageIo {
                 }
             }
             Err(fault) => {
-                self.tier.note(&fault);
                 tell.send(Err(fault)).ok();
                 Submitted::Queued(reply)
             }
@@ -225,7 +224,6 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
                 buffer.fill(0);
                 // Before the answer: whoever hears of the fault finds the frame free.
                 drop(into);
-                tier.note(&fault);
                 Err(fault)
             }
         };

@@ -6,13 +6,14 @@ use crate::block::Block;
 use crate::layout::Layout;
 use crate::region::{self, Cut};
 use crate::sector;
-use crate::superblock::{Half, Superblock};
+use crate::superblock::{Half, Run, Superblock};
 
 /// A superblock with these numbers, sealed: device_bytes, region_bytes, sequence, generation limit.
 pub fn superblock(numbers: [u64; 4]) -> [u8; HEADER_BYTES] {
     let [device_bytes, region_bytes, sequence, generation_limit] = numbers;
     let (device, header_key) = (DeviceId::from_bytes([7; 16]), HeaderKey::from_bytes([9; 32]));
-    Superblock { sequence, device, header_key, device_bytes, region_bytes, generation_limit }
+    let run = Run { number: sequence / 2, clean: false };
+    Superblock { sequence, device, header_key, device_bytes, region_bytes, generation_limit, run }
         .encode()
         .array()
         .to_owned()

@@ -6,6 +6,7 @@ use crate::block::Block;
 use crate::disk::Disk;
 use crate::error::SsdError;
 use crate::layout::{BLOCK_BYTES, Layout};
+use crate::look::look_at_each;
 use crate::sector::{self, Sector};
 
 const MAGIC: [u8; 8] = *b"CAIRNREG";
@@ -28,7 +29,10 @@ pub(crate) enum Cut {
 
 /// Reads the headers of all regions. One that can not be read costs nothing but itself.
 pub(crate) fn read_all(disk: &Disk, layout: &Layout, device: DeviceId) -> Vec<Cut> {
-    (0..layout.regions).map(|region| read(disk, layout, device, region)).collect()
+    let mut cuts = Vec::with_capacity(layout.regions as usize);
+    let look = |region| read(disk, layout, device, region);
+    look_at_each(disk, 0..layout.regions, look, |_, cut| cuts.push(cut));
+    cuts
 }
 
 fn read(disk: &Disk, layout: &Layout, device: DeviceId, region: u32) -> Cut {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
-use cairn_core::{Grid, Place, SlotId};
+use cairn_core::{Grid, Moment, Place, SlotId};
 
 use crate::layout::Layout;
 use crate::sync::Mutex;
@@ -26,6 +26,8 @@ struct State {
     pins: HashMap<SlotId, Pins>,
     used_bytes: u64,
     dead_bytes: u64,
+    /// When each region was begun to be filled, if that was in this life.
+    begun: Vec<Option<Moment>>,
     /// Regions that were filled, are empty now, and have not been trimmed since.
     emptied: BTreeSet<u32>,
     quarantined: Vec<QuarantinedSlot>,
@@ -74,6 +76,7 @@ impl Slots {
             pins: HashMap::new(),
             used_bytes: 0,
             dead_bytes: 0,
+            begun: vec![None; layout.regions as usize],
             emptied: BTreeSet::new(),
             quarantined: Vec::new(),
         };
@@ -81,7 +84,7 @@ impl Slots {
     }
 
     /// Takes a free slot of this size.
-    pub(crate) fn take(&self, slot_bytes: u64) -> Option<Place> {
+    pub(crate) fn take(&self, slot_bytes: u64, now: Moment) -> Option<Place> {
         let state = &mut *self.state.lock();
         // Held until a good slot is found, so that they are not handed out again meanwhile.
         let mut bad: Vec<Place> = Vec::new();
@@ -92,6 +95,9 @@ impl Slots {
         }
         if let Some(Place { slot, opened }) = &mut place {
             *opened |= bad.iter().any(|bad| bad.opened && bad.slot.region == slot.region);
+            if *opened {
+                state.begun[slot.region as usize] = Some(now);
+            }
             state.emptied.remove(&slot.region);
             state.used_bytes += slot_bytes;
         }
@@ -197,6 +203,16 @@ impl Slots {
     /// Slots taken in all regions.
     pub(crate) fn taken(&self) -> u64 {
         self.state.lock().grid.taken()
+    }
+
+    /// Every region with taken slots, and when it was begun.
+    pub(crate) fn in_use(&self, visit: &mut dyn FnMut(u32, Option<Moment>)) {
+        let state = self.state.lock();
+        for (region, begun) in (0..).zip(&state.begun) {
+            if state.grid.taken_in(region) > 0 {
+                visit(region, *begun);
+            }
+        }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {

@@ -27,6 +27,16 @@ pub(crate) struct Superblock {
     pub(crate) device_bytes: u64,
     pub(crate) region_bytes: u64,
     pub(crate) generation_limit: u64,
+    pub(crate) run: Run,
+}
+
+/// A run of a device: what happens between an opening of it and the next.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Run {
+    /// Counts up from 1; 0 for a device that has had none.
+    pub number: u64,
+    /// It was ended in order, and without an error in it.
+    pub clean: bool,
 }
 
 impl Superblock {
@@ -38,6 +48,8 @@ impl Superblock {
         sector::put(&mut block, 72, &self.device_bytes.to_le_bytes());
         sector::put(&mut block, 80, &self.region_bytes.to_le_bytes());
         sector::put(&mut block, 88, &self.generation_limit.to_le_bytes());
+        sector::put(&mut block, 96, &self.run.number.to_le_bytes());
+        sector::put(&mut block, 104, &u64::from(self.run.clean).to_le_bytes());
         sector::seal(block)
     }
 
@@ -55,6 +67,10 @@ impl Superblock {
             device_bytes: u64::from_le_bytes(sector::take(block, 72)),
             region_bytes: u64::from_le_bytes(sector::take(block, 80)),
             generation_limit: u64::from_le_bytes(sector::take(block, 88)),
+            run: Run {
+                number: u64::from_le_bytes(sector::take(block, 96)),
+                clean: u64::from_le_bytes(sector::take(block, 104)) == 1,
+            },
         };
         if found.can_be() { Half::Whole(found) } else { Half::Damaged }
     }
@@ -62,7 +78,10 @@ impl Superblock {
     /// Numbers that leave room to count on.
     fn can_be(&self) -> bool {
         let room = u64::MAX / 2;
-        Layout::is_region_size(self.region_bytes) && self.sequence < room && self.generation_limit < room
+        Layout::is_region_size(self.region_bytes)
+            && self.sequence < room
+            && self.generation_limit < room
+            && self.run.number < room
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -105,10 +124,7 @@ struct State {
 impl Superblocks {
     /// Reads both copies, refuses what must not be touched, repairs a copy that is damaged or behind, and takes in a grown device.
     pub(crate) fn open(disk: &Disk) -> Result<Self, SsdError> {
-        let Found { newest, worse, both } = match choose(read_copies(disk)) {
-            Err(SsdError::Blank) if !is_blank_behind(disk)? => return Err(SsdError::SuperblocksDamaged),
-            found => found?,
-        };
+        let Found { newest, worse, both } = find(disk)?;
         let (device_bytes, formatted_bytes) = (disk.device.bytes(), newest.device_bytes);
         if device_bytes < formatted_bytes {
             return Err(SsdError::Smaller { device_bytes, formatted_bytes });
@@ -117,6 +133,13 @@ impl Superblocks {
         if !both || device_bytes > formatted_bytes {
             state.write(disk, Superblock { device_bytes, ..newest })?;
         }
+        Ok(Self { state: Mutex::new(state) })
+    }
+
+    /// Reads both copies and changes nothing. The device may be smaller than they say.
+    pub(crate) fn look(disk: &Disk) -> Result<Self, SsdError> {
+        let Found { newest, worse, .. } = find(disk)?;
+        let state = State { current: newest, worse, next_generation: newest.generation_limit };
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -139,6 +162,13 @@ impl Superblocks {
         self.state.lock().current
     }
 
+    /// Writes down that a run begins, or has ended.
+    pub(crate) fn set_run(&self, disk: &Disk, run: Run) -> Result<(), SsdError> {
+        let mut state = self.state.lock();
+        let changed = Superblock { run, ..state.current };
+        state.write(disk, changed)
+    }
+
     /// No generation from this one on was handed out before.
     pub(crate) fn upcoming_generation(&self) -> Generation {
         Generation::from_u64(self.state.lock().next_generation)
@@ -148,9 +178,7 @@ impl Superblocks {
     pub(crate) fn next_generation(&self, disk: &Disk) -> Result<Generation, SsdError> {
         let mut state = self.state.lock();
         if state.next_generation >= state.current.generation_limit {
-            let generation_limit = state.current.generation_limit + GENERATION_SPAN;
-            let raised = Superblock { generation_limit, ..state.current };
-            state.write(disk, raised)?;
+            state.raise_limit(disk)?;
         }
         let generation = state.next_generation;
         state.next_generation += 1;
@@ -158,20 +186,46 @@ impl Superblocks {
     }
 }
 
+impl Superblocks {
+    /// Leaves out the generations of this span that were not handed out: the next one is the first of a new span.
+    pub(crate) fn begin_span(&self, disk: &Disk) -> Result<(), SsdError> {
+        let mut state = self.state.lock();
+        let next = state.current.generation_limit;
+        state.raise_limit(disk)?;
+        state.next_generation = next;
+        Ok(())
+    }
+}
+
 impl State {
+    fn raise_limit(&mut self, disk: &Disk) -> Result<(), SsdError> {
+        let generation_limit = self.current.generation_limit + GENERATION_SPAN;
+        self.write(disk, Superblock { generation_limit, ..self.current })
+    }
+
     fn write(&mut self, disk: &Disk, change: Superblock) -> Result<(), SsdError> {
         let next = Superblock { sequence: self.current.sequence + 1, ..change };
         let block = next.encode();
         for copy in [self.worse, 1 - self.worse] {
             disk.write(SUPERBLOCKS_AT[copy], &[&block])?;
             disk.barrier()?;
+            // Should the other copy's write fail, that one is unknown, and is the one to begin with next time.
+            self.worse = 1 - copy;
         }
         self.current = next;
         Ok(())
     }
 }
 
-fn read_copies(disk: &Disk) -> [Half; 2] {
+fn find(disk: &Disk) -> Result<Found, SsdError> {
+    match choose(read_copies(disk)) {
+        Err(SsdError::Blank) if !is_blank_behind(disk)? => Err(SsdError::SuperblocksDamaged),
+        found => found,
+    }
+}
+
+/// What each of the two copies is.
+pub(crate) fn read_copies(disk: &Disk) -> [Half; 2] {
     SUPERBLOCKS_AT.map(|at| {
         let mut block = Block::empty();
         match disk.read(at, &mut [&mut block]) {

@@ -1,26 +1,27 @@
-//! The tier: opening, slots, and verified reads and writes of pages.
+//! The tier: opening, runs, and verified reads and writes of pages. Slots and their regions are in [`regions`].
 //!
-//! Locks: `cuts` is held by [`SsdTier::reserve`] alone while the server runs, over the opening of a region, so that no slot of it is used
-//! before its header is durable. Slots and pins have a lock of their own that is never held over I/O: [`SsdTier::pin`], [`SsdTier::free`] and
+//! Locks: `cuts` is held over the opening of a region, so that no slot of it is used before its header is durable, and over its trimming, so
+//! that it is not opened meanwhile; only by whoever writes. Slots and pins have a lock of their own that is never held over I/O: [`SsdTier::pin`], [`SsdTier::free`] and
 //! the other calls that say so do not block.
 
 use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{
-    Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, Place,
-    SlotId,
+    Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, SlotId,
 };
 
 use crate::block::{self, Block, EMPTY};
 use crate::device::{Device, DeviceError};
 use crate::disk::Disk;
 use crate::error::{ReadFault, SsdError};
-use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, slot_bytes};
+use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
-use crate::slots::{QuarantinedSlot, ReadPin, Slots};
-use crate::superblock::{Superblock, Superblocks};
+use crate::slots::{ReadPin, Slots};
+use crate::superblock::{Run, Superblock, Superblocks};
 use crate::sync::Mutex;
+
+mod regions;
 
 /// What the tier is built of.
 #[derive(Clone, Debug)]
@@ -81,6 +82,8 @@ pub struct SsdTier {
     slots: Arc<Slots>,
     /// What each region's header on the device says.
     cuts: Mutex<Vec<Cut>>,
+    /// Regions that were trimmed, and no good barrier has followed: what they held may be there after a crash.
+    trimmed: Mutex<Vec<u32>>,
 }
 
 impl SsdTier {
@@ -108,6 +111,7 @@ impl SsdTier {
             device_bytes,
             region_bytes,
             generation_limit: 1,
+            run: Run::default(),
         };
         let disk = Disk::new(components.device, components.clock, components.metrics);
         let superblocks = Superblocks::format(&disk, first)?;
@@ -126,109 +130,32 @@ impl SsdTier {
         Ok(Self::with(disk, superblocks))
     }
 
+    /// Opens a formatted device to look at it: repairs nothing, writes nothing. What it says is what [`SsdTier::open`] would go by. A device that
+    /// is smaller than it was is looked at as far as it reaches.
+    ///
+    /// # Errors
+    /// As [`SsdTier::open`].
+    pub fn open_to_look(components: SsdComponents) -> Result<Self, SsdError> {
+        let disk = Disk::new(components.device, components.clock, components.metrics);
+        let superblocks = Superblocks::look(&disk)?;
+        Ok(Self::with(disk, superblocks))
+    }
+
     fn with(disk: Disk, superblocks: Superblocks) -> Self {
         let current = superblocks.current();
         let layout = current.layout();
         let cuts = Mutex::new(region::read_all(&disk, &layout, current.device));
         let slots = Slots::new(&layout, Arc::clone(&disk.metrics));
-        Self { disk, superblocks, device: current.device, header_key: current.header_key, layout, slots, cuts }
-    }
-
-    /// Takes a free slot for a page of `page_bytes`; `None` if there is none: something must be evicted. The slot is the caller's until it
-    /// [frees](SsdTier::free) it. Blocks; opening a region writes its header and waits for the disk.
-    ///
-    /// # Errors
-    /// [`SsdError::PageBytes`] if no region can hold such a page, [`SsdError::WriteQuarantined`], or the device's; no slot is taken then.
-    /// Of these, [`DeviceError::Full`] passes: the next call may find room.
-    pub fn reserve(&self, page_bytes: u64) -> Result<Option<SlotId>, SsdError> {
-        let slot_bytes = self.fitting(page_bytes)?;
-        self.disk.writable()?;
-        let mut cuts = self.cuts.lock();
-        let Some(Place { slot, opened }) = self.slots.take(slot_bytes) else { return Ok(None) };
-        if let Err(error) = self.cut_for(slot.region, slot_bytes, opened, &mut cuts[slot.region as usize]) {
-            self.slots.free(slot);
-            return Err(error);
+        Self {
+            disk,
+            superblocks,
+            device: current.device,
+            header_key: current.header_key,
+            layout,
+            slots,
+            cuts,
+            trimmed: Mutex::default(),
         }
-        Ok(Some(slot))
-    }
-
-    /// Makes the region's header say that it has slots of this size.
-    fn cut_for(&self, region: u32, slot_bytes: u64, opened: bool, cut: &mut Cut) -> Result<(), SsdError> {
-        if matches!(*cut, Cut::Slots { slot_bytes: cut_bytes, .. } if cut_bytes == slot_bytes) && !opened {
-            return Ok(());
-        }
-        if opened {
-            // It may have been trimmed, in this life or an earlier one.
-            self.disk.allocate(self.layout.region_at(region), self.layout.region_bytes)?;
-        }
-        // Pages of an earlier filling must not be found again. If the header was damaged, though, the pages in the region are live.
-        let since = if opened { self.superblocks.upcoming_generation() } else { Generation::default() };
-        *cut = Cut::Unknown;
-        region::write(&self.disk, &self.layout, self.device, region, slot_bytes, since)?;
-        *cut = Cut::Slots { slot_bytes, since };
-        Ok(())
-    }
-
-    /// After the last [`SsdTier::claim`]: what no page was found in is dead or empty, and regions are filled on behind their last page. Does
-    /// not block.
-    pub fn settle(&self) {
-        let cuts = self.cuts.lock();
-        self.slots.settle(|region| !matches!(cuts.get(region as usize), Some(Cut::Unused) | None));
-    }
-
-    /// Tells the device that the bytes of one region that was emptied, and has not been filled again, are not needed. False if there is none.
-    /// Blocks; durable after the next [`SsdTier::barrier`]: until then a crash may bring back what a scan finds there. Nothing durable may
-    /// name a page there, which is so if [`SsdTier::free`] was used as it says.
-    ///
-    /// # Errors
-    /// The device's; the region is as good as before.
-    pub fn trim(&self) -> Result<bool, SsdError> {
-        // Held over the call, so that the region is not filled meanwhile.
-        let mut cuts = self.cuts.lock();
-        let Some(region) = self.slots.take_emptied() else { return Ok(false) };
-        let at = self.layout.region_at(region);
-        if self.disk.trim(at, self.layout.region_bytes)?
-            && let Some(cut) = cuts.get_mut(region as usize)
-        {
-            *cut = Cut::Unused;
-        }
-        Ok(true)
-    }
-
-    /// Takes the slot that a page of `page_bytes` was found to have, when the tier is opened. False if it is taken already, does not exist, or
-    /// its region has slots of another size: what names it is wrong. Does not block.
-    pub fn claim(&self, slot: SlotId, page_bytes: u64) -> bool {
-        let Ok(slot_bytes) = self.fitting(page_bytes) else { return false };
-        let agrees = match self.cuts.lock().get(slot.region as usize) {
-            Some(Cut::Slots { slot_bytes: cut_bytes, .. }) => *cut_bytes == slot_bytes,
-            // What names the slot is a second witness: a region whose header was lost may be in use. Its pages are verified by who reads them.
-            Some(Cut::Unknown | Cut::Unused) => true,
-            None => false,
-        };
-        agrees && self.slots.claim(slot, slot_bytes)
-    }
-
-    /// Gives a taken slot back, at once or when its last [`ReadPin`] is dropped. Does not block.
-    ///
-    /// Only when nothing durable names the slot: the removal of its entry has been committed, or it was never committed. The slot may be
-    /// overwritten from now on.
-    pub fn free(&self, slot: SlotId) {
-        self.slots.free(slot);
-    }
-
-    /// The same for a slot whose bytes were found damaged: nothing is written there until it is [released](SsdTier::release).
-    pub fn quarantine(&self, slot: SlotId, damage: Damage) {
-        self.slots.quarantine(slot, damage);
-    }
-
-    /// The slots in quarantine. Does not block.
-    pub fn quarantined(&self) -> Vec<QuarantinedSlot> {
-        self.slots.quarantined()
-    }
-
-    /// Puts the slots in quarantine back in use, each with the next filling of its region; how many. Does not block.
-    pub fn release(&self) -> u64 {
-        self.slots.release()
     }
 
     /// Holds a slot for a reader. Does not block. Taken under the lock under which the slot was found, so that it is not freed in between.
@@ -285,14 +212,17 @@ impl SsdTier {
     /// # Errors
     /// [`SsdError::WriteQuarantined`] or the device's: nothing written since the last good barrier may be acknowledged.
     pub fn barrier(&self) -> Result<(), SsdError> {
-        self.disk.barrier()
+        let before = self.trimmed.lock().len();
+        self.disk.barrier()?;
+        self.trimmed.lock().drain(..before);
+        Ok(())
     }
 
     /// Reads the page in a pinned slot into `into`, which has exactly the page's length. Blocks. The bytes have been verified when it
     /// returns: header against `expected`, payload against its checksum. On any fault `into` is zeroed.
     ///
     /// # Errors
-    /// [`ReadFault`], counted here in `ssd_damaged` or `ssd_read_failed`, and nowhere else.
+    /// [`ReadFault`].
     pub fn read(&self, pin: &ReadPin, expected: &Expected, into: &mut [u8]) -> Result<(), ReadFault> {
         let buffer_bytes = into.len() as u64;
         if buffer_bytes != expected.payload_bytes {
@@ -303,7 +233,6 @@ impl SsdTier {
         let read = place.and_then(|at| self.disk.read(at, &mut [&mut header, &mut *into]).map_err(read_fault));
         if let Err(fault) = read {
             into.fill(0);
-            self.note(&fault);
             return Err(fault);
         }
         self.judge(pin.slot(), expected, &header, into)
@@ -315,7 +244,7 @@ impl SsdTier {
         at.ok_or(ReadFault::Damaged(Damage::OtherPage))
     }
 
-    /// Verifies what came from the device; counts a fault, and wipes what came instead, which may be another tenant's.
+    /// Verifies what came from the device; wipes what came instead, which may be another tenant's.
     pub(crate) fn judge(
         &self,
         slot: SlotId,
@@ -324,15 +253,15 @@ impl SsdTier {
         payload: &mut [u8],
     ) -> Result<(), ReadFault> {
         let outcome = self.verify(slot, expected, header, payload);
-        if let Err(fault) = &outcome {
+        if outcome.is_err() {
             payload.fill(0);
-            self.note(fault);
         }
         outcome
     }
 
-    /// Counts a fault.
-    pub(crate) fn note(&self, fault: &ReadFault) {
+    /// Counts a fault in `ssd_damaged` or `ssd_read_failed`. For whoever has found that the page should have been there: one that was wiped or
+    /// freed while it was being read is no damage.
+    pub fn note(&self, fault: &ReadFault) {
         match fault {
             ReadFault::Damaged(damage) => self.disk.metrics.ssd_damaged.of(*damage).inc(),
             ReadFault::Device(_) => self.disk.metrics.ssd_read_failed.inc(),
@@ -341,13 +270,8 @@ impl SsdTier {
     }
 
     fn verify(&self, slot: SlotId, expected: &Expected, header: &Block, payload: &[u8]) -> Result<(), ReadFault> {
-        let header = PageHeader::decode(header.array(), &self.header_key, self.device, slot).map_err(|fault| {
-            ReadFault::Damaged(match fault {
-                HeaderFault::Absent => Damage::HeaderAbsent,
-                HeaderFault::Hash => Damage::HeaderHash,
-                _ => Damage::HeaderForeign,
-            })
-        })?;
+        let header = PageHeader::decode(header.array(), &self.header_key, self.device, slot)
+            .map_err(|fault| ReadFault::Damaged(header_damage(fault)))?;
         let PageHeader { namespace, key, generation, checksum, payload_bytes, .. } = header;
         if (Expected { namespace, key, generation, checksum, payload_bytes }) != *expected {
             return Err(ReadFault::Damaged(Damage::OtherPage));
@@ -370,54 +294,31 @@ impl SsdTier {
         self.disk.write(at, &[&EMPTY])
     }
 
-    /// Free slots for pages of `page_bytes`, counted up to `enough`. Does not block.
-    pub fn available(&self, page_bytes: u64, enough: u64) -> u64 {
-        self.fitting(page_bytes).map_or(0, |slot_bytes| self.slots.available(slot_bytes, enough))
-    }
-
-    /// Whether `region` is being filled. Does not block.
-    pub fn is_open(&self, region: u32) -> bool {
-        self.slots.is_open(region)
-    }
-
-    /// Lets nothing more be written into `region` before it has been empty. Does not block.
-    pub fn drain(&self, region: u32) {
-        self.slots.drain(region);
-    }
-
-    /// Slots that `region` is cut into; 0 if it is empty. Does not block.
-    pub fn slots_of(&self, region: u32) -> u32 {
-        self.slots.slot_bytes(region).map_or(0, |slot_bytes| self.layout.slots(slot_bytes))
-    }
-
-    /// Bytes of the largest page that a slot of `region` holds; 0 if it is empty. Does not block.
-    pub fn page_bytes_in(&self, region: u32) -> u64 {
-        self.slots.slot_bytes(region).map_or(0, |slot_bytes| slot_bytes - BLOCK_BYTES)
-    }
-
-    /// Regions of the device.
-    pub fn regions(&self) -> u32 {
-        self.layout.regions
-    }
-
-    /// Slots taken in `region`: pages, and slots that are being written or are out of use. Does not block.
-    pub fn taken_in(&self, region: u32) -> u32 {
-        self.slots.taken_in(region)
-    }
-
-    /// Slots taken in all regions. Does not block.
-    pub fn taken(&self) -> u64 {
-        self.slots.taken()
-    }
-
     /// Bytes written to the device through this tier, pages or not, each write counted when it begins, whatever comes of it. Only grows.
     pub fn written_bytes(&self) -> u64 {
         self.disk.written_bytes()
     }
 
-    /// Slots for pages of `page_bytes` that one region can be cut into.
-    pub fn slots_in_region(&self, page_bytes: u64) -> u64 {
-        self.fitting(page_bytes).map_or(0, |slot_bytes| self.layout.slot_space_bytes() / slot_bytes)
+    /// The run that was begun last, in this life of the tier or an earlier one. Does not block.
+    pub fn run(&self) -> Run {
+        self.superblocks.current().run
+    }
+
+    /// Begins the next run. Blocks; durable when it returns: until [`SsdTier::end_run`], whoever opens the device finds that it was not closed.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn begin_run(&self) -> Result<(), SsdError> {
+        self.superblocks.set_run(&self.disk, Run { number: self.run().number + 1, clean: false })
+    }
+
+    /// Says that the run has ended in order: everything that was acknowledged is on the device and in the directory, and no error was met.
+    /// Blocks; durable when it returns.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn end_run(&self) -> Result<(), SsdError> {
+        self.superblocks.set_run(&self.disk, Run { clean: true, ..self.run() })
     }
 
     /// The device's id, made when it was formatted.
@@ -438,6 +339,19 @@ impl SsdTier {
     /// Bytes of the taken slots, counted whole.
     pub fn used_bytes(&self) -> u64 {
         self.slots.used_bytes()
+    }
+
+    /// Takes writes again after one failed. Blocks on two small writes, each with a barrier, that show whether the device does. For who has
+    /// seen to it that no write is under way, and that nothing that was written since the last good barrier was acknowledged.
+    ///
+    /// # Errors
+    /// The device's: it takes no writes still.
+    pub fn release_writes(&self) -> Result<(), SsdError> {
+        self.disk.release();
+        self.shut_doubtful_regions()?;
+        // What was not acknowledged may be torn. A rebuild reads the last pages of each span of generations before it believes them, and
+        // these are the last of theirs now.
+        self.superblocks.begin_span(&self.disk)
     }
 
     /// Whether the tier takes no writes because a write or a barrier failed.
@@ -463,6 +377,15 @@ impl SsdTier {
     fn taken_at(&self, slot: SlotId, slot_bytes: u64) -> Option<u64> {
         let cut_bytes = self.slots.slot_bytes(slot.region)?;
         self.layout.slot_at(slot, slot_bytes).filter(|_| cut_bytes == slot_bytes)
+    }
+}
+
+/// What a header that is none says of its slot.
+pub(crate) fn header_damage(fault: HeaderFault) -> Damage {
+    match fault {
+        HeaderFault::Absent => Damage::HeaderAbsent,
+        HeaderFault::Hash => Damage::HeaderHash,
+        _ => Damage::HeaderForeign,
     }
 }
 

@@ -9,7 +9,8 @@ use cairn_core::metrics::IoClass;
 
 use crate::device::DeviceError;
 
-/// The memory of a transfer, in the order of the device. On a file, each part begins and ends on a block of 4,096 bytes, in memory too.
+/// The memory of a transfer, in the order of the device: at most 1,024 parts. On a file, each begins and ends on a block of 4,096 bytes, in
+/// memory too.
 #[derive(Debug)]
 pub enum Parts<'a> {
     /// To be filled from the device.

@@ -157,7 +157,7 @@ impl Ring {
     fn enter(&mut self, place: usize) {
         let Some(held) = &self.places[place] else { return };
         let (at, parts) = (held.at + held.done_bytes, held.left.as_ptr().cast());
-        // At most three parts.
+        // Few enough for one call: whoever makes a transfer sees to it.
         let count = u32::try_from(held.left.len()).unwrap_or(0);
         let fd = Fd(self.file.as_fd().as_raw_fd());
         let entry = match (held.is_read, self.is_registered) {

@@ -1,5 +1,9 @@
 //! A batch of page writes: under way together, then one barrier.
+//!
+//! Slots are given out one behind the other, so the pages of a batch mostly lie side by side: those that do are written as one transfer, which
+//! is what makes small pages as fast as large ones.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
@@ -13,6 +17,10 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::tier::{PageFacts, Prepared, SsdTier};
 use crate::transfer::{Full, Parts, Transfer};
 
+/// Most bytes in one transfer, beyond its first page: large enough for the full speed of a drive, and a read that comes next does not wait
+/// long. A page and its header have at least 8 KiB, so a transfer has fewer parts than the 1,024 that one call of the kernel takes.
+const STRETCH_BYTES_MAX: u64 = 1 << 20;
+
 /// Writes that are under way together. Nothing of it is on the disk for certain before [`WriteBatch::finish`] has returned.
 ///
 /// Dropping it blocks until none of its writes is under way any more, so that no slot is written after its owner has given it up.
@@ -20,6 +28,8 @@ use crate::transfer::{Full, Parts, Transfer};
 pub struct WriteBatch<'a> {
     io: &'a PageIo,
     progress: Arc<Progress>,
+    /// Pages side by side that wait for one more.
+    stretch: Option<Stretch>,
 }
 
 /// How far the writes of a batch are.
@@ -38,11 +48,12 @@ struct State {
 
 impl<'a> WriteBatch<'a> {
     pub(crate) fn new(io: &'a PageIo) -> Self {
-        Self { io, progress: Arc::default() }
+        Self { io, progress: Arc::default(), stretch: None }
     }
 
-    /// Begins to write a page into a reserved slot: header, payload and zero tail in one write, from where they are if the page begins at a
-    /// multiple of 4,096. Blocks only while the line of writes is full. Returns the generation of this filling, which was never used before.
+    /// Takes a page to be written into a reserved slot: header, payload and zero tail, from where they are if the page begins at a multiple of
+    /// 4,096. It begins when the next page does not lie beside it, or with [`WriteBatch::finish`]. Blocks only while the line of writes is
+    /// full. Returns the generation of this filling, which was never used before.
     ///
     /// # Errors
     /// [`SsdError::NotReserved`], [`SsdError::Parent`], [`SsdError::WriteQuarantined`] if a write of this or another batch has failed,
@@ -54,9 +65,24 @@ impl<'a> WriteBatch<'a> {
         let tier = &self.io.tier;
         tier.disk.writable()?;
         let Prepared { at, generation, header } = tier.prepare(slot, facts, page.as_ref().len() as u64)?;
+        let page = PageOut::new(header, page);
+        match &mut self.stretch {
+            Some(stretch) if stretch.takes(at, &page) => stretch.push(page),
+            _ => {
+                self.submit()?;
+                self.stretch = Some(Stretch::new(Arc::clone(tier), at, page));
+            }
+        }
+        Ok(generation)
+    }
+
+    /// Begins to write what waits for one more.
+    fn submit(&mut self) -> Result<(), SsdError> {
+        let Some(mut stretch) = self.stretch.take() else { return Ok(()) };
+        self.io.tier.disk.writable()?;
         self.progress.state.lock().pending += 1;
-        let pending = Pending(Arc::clone(&self.progress));
-        let mut next: Box<dyn Transfer> = Box::new(PageWrite::new(Arc::clone(tier), at, header, page, pending));
+        stretch.pending = Some(Pending(Arc::clone(&self.progress)));
+        let mut next: Box<dyn Transfer> = Box::new(stretch);
         while let Err(Full(refused)) = self.io.queue.submit(IoClass::Write, next) {
             if !self.progress.wait_below(1) {
                 return Err(SsdError::Closed);
@@ -66,14 +92,15 @@ impl<'a> WriteBatch<'a> {
         if self.io.in_step {
             drop(self.progress.settle());
         }
-        Ok(generation)
+        Ok(())
     }
 
     /// Waits for every write, then passes one barrier. Blocks.
     ///
     /// # Errors
     /// The first that went wrong, and [`SsdError::WriteQuarantined`] if that was in another batch: nothing of this one may be acknowledged.
-    pub fn finish(self) -> Result<(), SsdError> {
+    pub fn finish(mut self) -> Result<(), SsdError> {
+        self.submit()?;
         match self.progress.settle().failed.take() {
             Some(failed) => Err(failed),
             None => self.io.tier.barrier(),
@@ -129,61 +156,69 @@ impl Drop for Pending {
     }
 }
 
-/// A page that is being written.
-struct PageWrite<P> {
-    tier: Arc<SsdTier>,
-    at: u64,
+/// A page that is written: its header, its whole blocks from where they are, and the rest.
+struct PageOut {
     header: Box<Block>,
-    /// Let go of before the write counts as ended: whoever waits for it finds the page with one holder less.
-    page: Option<P>,
+    page: Box<dyn AsRef<[u8]> + Send>,
     /// Blocks that do not lie in the page as they must: the last incomplete one, or all if the page does not begin on a block.
     beside: Blocks,
     /// Bytes that are written from the page; the rest comes from `beside`.
     direct_bytes: usize,
-    pending: Option<Pending>,
 }
 
-impl<P: AsRef<[u8]>> PageWrite<P> {
-    fn new(tier: Arc<SsdTier>, at: u64, header: Block, page: P, pending: Pending) -> Self {
+impl PageOut {
+    fn new<P: AsRef<[u8]> + Send + 'static>(header: Block, page: P) -> Self {
         let bytes = page.as_ref();
         let direct_bytes = block::direct_bytes(bytes);
         let rest = &bytes[direct_bytes..];
         let mut beside = Blocks::of(rest.len());
         beside[..rest.len()].copy_from_slice(rest);
-        Self { tier, at, header: Box::new(header), page: Some(page), beside, direct_bytes, pending: Some(pending) }
+        Self { header: Box::new(header), page: Box::new(page), beside, direct_bytes }
+    }
+
+    fn parts(&self) -> [&[u8]; 3] {
+        [&self.header, &(*self.page).as_ref()[..self.direct_bytes], &self.beside]
+    }
+
+    fn bytes(&self) -> u64 {
+        (block::BYTES + self.direct_bytes + self.beside.len()) as u64
     }
 }
 
-impl<P: AsRef<[u8]> + Send> Transfer for PageWrite<P> {
-    fn at(&self) -> u64 {
-        self.at
-    }
-
-    fn parts(&mut self) -> Parts<'_> {
-        let direct = self.page.as_ref().map_or(&[][..], |page| &page.as_ref()[..self.direct_bytes]);
-        // From here on the device has it, whatever comes of it.
-        self.tier.disk.begins_to_write((block::BYTES + direct.len() + self.beside.len()) as u64);
-        Parts::From(vec![&self.header, direct, &self.beside])
-    }
-
-    fn done(mut self: Box<Self>, outcome: Result<(), DeviceError>) {
-        let Self { tier, .. } = &*self;
-        let failed = outcome.err().map(|error| tier.disk.quarantine(error));
-        self.end(failed);
-    }
-
-    fn lost(&mut self) {
-        let source = std::io::Error::other("the ring of the ssd failed before it was answered");
-        let bytes = (block::BYTES + self.direct_bytes + self.beside.len()) as u64;
-        let failed = self.tier.disk.quarantine(DeviceError::Io { operation: "write", at: self.at, bytes, source });
-        // The page stays the device's.
-        self.tell(Some(failed));
+impl fmt::Debug for PageOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageOut").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
-impl<P> PageWrite<P> {
+/// Pages that lie side by side on the device, written as one transfer.
+#[derive(Debug)]
+struct Stretch {
+    tier: Arc<SsdTier>,
+    at: u64,
+    bytes: u64,
+    /// Let go of before the write counts as ended: whoever waits for it finds each page with one holder less.
+    pages: Vec<PageOut>,
+    /// There once it has been submitted.
+    pending: Option<Pending>,
+}
+
+impl Stretch {
+    fn new(tier: Arc<SsdTier>, at: u64, first: PageOut) -> Self {
+        Self { tier, at, bytes: first.bytes(), pages: vec![first], pending: None }
+    }
+
+    fn takes(&self, at: u64, page: &PageOut) -> bool {
+        at == self.at + self.bytes && self.bytes + page.bytes() <= STRETCH_BYTES_MAX
+    }
+
+    fn push(&mut self, page: PageOut) {
+        self.bytes += page.bytes();
+        self.pages.push(page);
+    }
+
     fn end(&mut self, failed: Option<SsdError>) {
-        self.page = None;
+        self.pages.clear();
         self.tell(failed);
     }
 
@@ -194,7 +229,32 @@ impl<P> PageWrite<P> {
     }
 }
 
-impl<P> Drop for PageWrite<P> {
+impl Transfer for Stretch {
+    fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn parts(&mut self) -> Parts<'_> {
+        // From here on the device has it, whatever comes of it.
+        self.tier.disk.begins_to_write(self.bytes);
+        Parts::From(self.pages.iter().flat_map(PageOut::parts).collect())
+    }
+
+    fn done(mut self: Box<Self>, outcome: Result<(), DeviceError>) {
+        let failed = outcome.err().map(|error| self.tier.disk.quarantine(error));
+        self.end(failed);
+    }
+
+    fn lost(&mut self) {
+        let source = std::io::Error::other("the ring of the ssd failed before it was answered");
+        let error = DeviceError::Io { operation: "write", at: self.at, bytes: self.bytes, source };
+        let failed = self.tier.disk.quarantine(error);
+        // The pages stay the device's.
+        self.tell(Some(failed));
+    }
+}
+
+impl Drop for Stretch {
     fn drop(&mut self) {
         // Withdrawn before it had begun: it was not written.
         self.end(Some(SsdError::Closed));

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use cairn_core::metrics::{Damage, IoClass};
 use cairn_ssd::{
-    Device, DeviceError, DeviceKind, IoSettings, PageIo, ReadFault, ReadJob, ReadReply, SsdError, SsdTier, Submitted,
+    Device, DeviceError, DeviceKind, Full, IoSettings, PageIo, ReadFault, ReadJob, ReadReply, SsdError, SsdTier,
+    Submitted, ThreadQueue, Transfer, TransferQueue,
 };
 use cairn_testkit::fault_device::{Fault, FaultDevice, Unsynced};
 use cairn_testkit::payload;
@@ -207,6 +208,48 @@ fn a_batch_is_durable_when_it_is_finished_and_not_before() {
         after.get(page).unwrap();
     }
     assert_eq!(rig.metrics.ssd_queue.of(IoClass::Write).get(), 0);
+}
+
+/// Counts the transfers that are handed to the queue below.
+#[derive(Debug)]
+struct Counting {
+    below: ThreadQueue,
+    submitted: Arc<AtomicUsize>,
+}
+
+impl TransferQueue for Counting {
+    fn submit(&self, class: IoClass, transfer: Box<dyn Transfer>) -> Result<(), Full> {
+        self.submitted.fetch_add(1, Ordering::SeqCst);
+        self.below.submit(class, transfer)
+    }
+
+    fn depth(&self) -> usize {
+        self.below.depth()
+    }
+
+    fn describe(&self) -> &str {
+        self.below.describe()
+    }
+}
+
+#[test]
+fn pages_that_lie_side_by_side_are_written_as_one_transfer() {
+    let rig = Rig::new(2);
+    let submitted = Arc::new(AtomicUsize::new(0));
+    let device: Arc<dyn Device> = rig.device.clone();
+    let below = ThreadQueue::start(device, 1, 64, Arc::clone(&rig.metrics)).unwrap();
+    let io = PageIo::new(Arc::clone(&rig.tier), Box::new(Counting { below, submitted: Arc::clone(&submitted) }));
+    // Larger ones go to a region of their own.
+    for (pages, page_bytes, transfers) in [(7, PAGE_BYTES, 1), (3, 3 * PAGE_BYTES, 1)] {
+        submitted.store(0, Ordering::SeqCst);
+        let mut batch = io.batch();
+        let pages: Vec<_> = (0..pages).map(|number| rig.begin(&mut batch, number, page_bytes)).collect();
+        batch.finish().unwrap();
+        assert_eq!(submitted.load(Ordering::SeqCst), transfers, "of {page_bytes} bytes a page");
+        for page in &pages {
+            rig.get(page).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use cairn_core::metrics::Damage;
 use cairn_ssd::{Device, DeviceError, FileDevice, SsdError};
-use cairn_testkit::fault_device::Unsynced;
+use cairn_testkit::crowded::Crowded;
+use cairn_testkit::fault_device::{FaultDevice, Unsynced};
 use common::{FRONT_BYTES, REGION_BYTES, Rig, device_bytes, scan};
 
 const SLOTS: u64 = 7;
@@ -133,38 +134,9 @@ fn a_trimmed_region_gives_its_room_back_to_the_filesystem() {
     assert_eq!(device.bytes(), device_bytes(4));
 }
 
-/// A device whose room is taken by somebody else.
-#[derive(Debug)]
-struct Crowded {
-    device: Arc<cairn_testkit::fault_device::FaultDevice>,
-    is_full: std::sync::atomic::AtomicBool,
-}
-
-impl Device for Crowded {
-    fn bytes(&self) -> u64 {
-        self.device.bytes()
-    }
-    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
-        self.device.read_at(at, parts)
-    }
-    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        self.device.write_at(at, parts)
-    }
-    fn barrier(&self) -> Result<(), DeviceError> {
-        self.device.barrier()
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
-        let is_full = self.is_full.load(std::sync::atomic::Ordering::SeqCst);
-        if is_full { Err(DeviceError::Full { at, bytes }) } else { Ok(()) }
-    }
-    fn describe(&self) -> &'static str {
-        "memory without room"
-    }
-}
-
 #[test]
 fn a_full_filesystem_refuses_a_region_without_ending_all_writing() {
-    let device = Arc::new(Crowded { device: common::blank(2), is_full: true.into() });
+    let device = Arc::new(Crowded::new(FaultDevice::new(usize::try_from(device_bytes(2)).unwrap()), true));
     let tier = common::format(device.clone()).unwrap();
     for _ in 0..3 {
         let refused = tier.reserve(4_096).unwrap_err();
@@ -172,6 +144,6 @@ fn a_full_filesystem_refuses_a_region_without_ending_all_writing() {
     }
     assert!(!tier.is_write_quarantined());
     assert_eq!(tier.used_bytes(), 0);
-    device.is_full.store(false, std::sync::atomic::Ordering::SeqCst);
+    device.set_full(false);
     assert!(tier.reserve(4_096).unwrap().is_some());
 }

@@ -20,7 +20,7 @@ pub(crate) async fn run(client: &Client, start: &str, out: &Output) -> Result<Co
 }
 
 /// The namespace with this id, or the one known that starts like this.
-async fn find(client: &Client, start: &str) -> Result<NamespaceId, Failure> {
+pub(super) async fn find(client: &Client, start: &str) -> Result<NamespaceId, Failure> {
     let hex = start.chars().all(|c| c.is_ascii_hexdigit());
     if !hex || !(DIGITS_MIN..=64).contains(&start.len()) {
         return Err(Failure::usage(format!("a namespace is {DIGITS_MIN} to 64 hex digits: {start:?}"))

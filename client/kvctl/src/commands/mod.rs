@@ -9,7 +9,11 @@ mod matching;
 mod namespaces;
 mod ping;
 mod put;
+mod quarantine;
+mod scrub;
 mod stats;
+pub(crate) mod stopped;
+mod verify;
 mod watch;
 
 use cairn_client::{Chain, Client, ClientOptions, Namespace, TierRun};
@@ -41,6 +45,10 @@ pub(crate) async fn online(cli: &Cli, command: &Command, out: &Output) -> Result
             get::run(&client, chain, wanted, out).await
         }
         Command::Clear { namespace } => clear::run(&client, namespace, out).await,
+        Command::Verify { namespace, rate, .. } => verify::run(&client, namespace.as_deref(), *rate, out).await,
+        Command::Scrub { now, rate } => scrub::run(&client, *now, *rate, out).await,
+        Command::Quarantine { what } => quarantine::run(&client, what, out).await,
+        Command::Rebuild { data_folder, yes } => stopped::rebuild(data_folder.as_deref(), *yes, out),
         Command::Identity { what } => identity::run(what, out),
         Command::Completions { shell } => completions::run(*shell, out),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cairn_client::{Client, StatsResponse};
-use cairn_proto::v1::{Count, RecoveryStats, ServerStats, TierStats, TrafficStats};
+use cairn_proto::v1::{Count, FlashStats, RecoveryStats, ScrubStats, ServerStats, TierStats, TrafficStats};
 use serde_json::{Map, Value, json};
 
 use crate::outcome::{Code, Failure};
@@ -16,15 +16,16 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<Code, Failure> 
 }
 
 fn as_text(stats: StatsResponse) -> String {
-    let StatsResponse { server, dram, ssd, traffic, recovery, .. } = stats;
+    let StatsResponse { server, dram, ssd, traffic, recovery, flash, scrub, .. } = stats;
     let (dram, ssd) = (dram.unwrap_or_default(), ssd.unwrap_or_default());
     let mut lines = server_lines(&server.unwrap_or_default());
     lines.extend(recovery.map(|recovery| ("recovery", recovery_line(&recovery))));
     let mut text = vec![facts(&lines), tiers(&dram, &ssd)];
     if ssd.write_quarantined {
-        text.push(
-            "QUARANTINED: a write to the ssd failed; it takes no more until the server is started again".to_owned(),
-        );
+        text.push("QUARANTINED: a write to the ssd failed; it takes no more (see `kvctl quarantine list`)".to_owned());
+    }
+    if let Some(flash) = flash {
+        text.push(facts(&flash_lines(&flash, scrub.as_ref())));
     }
     if !ssd.skipped.is_empty() {
         text.push(facts(&[("not written to ssd", counts_text(&ssd.skipped))]));
@@ -73,6 +74,36 @@ fn tiers(dram: &TierStats, ssd: &TierStats) -> String {
     table(&header, &[row("dram", dram, false), row("ssd", ssd, true)])
 }
 
+fn flash_lines(flash: &FlashStats, scrub: Option<&ScrubStats>) -> Vec<(&'static str, String)> {
+    let FlashStats { written_bytes, page_bytes, reinserted_bytes, reclaimed_regions, trimmed_bytes, .. } = *flash;
+    let mut lines = vec![
+        (
+            "flash written",
+            format!(
+                "{} for {} of pages, {} of them again; amplification {}",
+                size(written_bytes),
+                size(page_bytes + reinserted_bytes),
+                size(reinserted_bytes),
+                amplification(flash).map_or("-".to_owned(), |amplification| format!("{amplification:.3}")),
+            ),
+        ),
+        ("flash freed", format!("{}, {} trimmed", count(reclaimed_regions, "region"), size(trimmed_bytes))),
+        ("flash idle", format!("{} dead, {} in quarantine", size(flash.dead_bytes), size(flash.quarantined_bytes))),
+    ];
+    if let Some(scrub) = scrub {
+        let oldest = scrub.oldest_seconds.map_or("no page".to_owned(), |seconds| time(Duration::from_secs(seconds)));
+        let done = super::scrub::percent(scrub.progress_ppm);
+        lines
+            .push(("scrub", format!("{done} of the pass, oldest unverified page {oldest}, {} damaged", scrub.damaged)));
+    }
+    lines
+}
+
+/// Bytes written for each byte of pages that were put.
+fn amplification(flash: &FlashStats) -> Option<f64> {
+    (flash.page_bytes > 0).then(|| flash.written_bytes as f64 / flash.page_bytes as f64)
+}
+
 fn traffic_lines(traffic: &TrafficStats) -> Vec<(&'static str, String)> {
     let pages = traffic.get_pages_dram + traffic.get_pages_ssd;
     let mut lines = vec![
@@ -113,7 +144,7 @@ pub(super) fn counts_text(counts: &[Count]) -> String {
 }
 
 pub(super) fn as_json(stats: &StatsResponse) -> Value {
-    let StatsResponse { server, dram, ssd, traffic, recovery, .. } = stats;
+    let StatsResponse { server, dram, ssd, traffic, recovery, flash, scrub, .. } = stats;
     json!({
         "server": server.as_ref().map(|server| json!({
             "version": server.version, "boot_id": hex(&server.boot_id), "uptime_ms": server.uptime_ms,
@@ -123,8 +154,11 @@ pub(super) fn as_json(stats: &StatsResponse) -> Value {
         "dram": dram.as_ref().map(tier_json),
         "ssd": ssd.as_ref().map(tier_json),
         "traffic": traffic.as_ref().map(traffic_json),
+        "flash": flash.as_ref().map(flash_json),
+        "scrub": scrub.as_ref().map(super::scrub::as_json),
         "recovery": recovery.as_ref().map(|recovery| json!({
             "mode": recovery.mode, "pages": recovery.pages, "dropped": recovery.dropped, "millis": recovery.millis,
+            "rebuilding": recovery.rebuilding,
         })),
     })
 }
@@ -135,6 +169,15 @@ fn tier_json(tier: &TierStats) -> Value {
         "evicted_pages": tier.evicted_pages, "written_bytes": tier.written_bytes, "read_bytes": tier.read_bytes,
         "damaged_pages": tier.damaged_pages, "write_quarantined": tier.write_quarantined, "backing": tier.backing,
         "queued_pages": tier.queued_pages, "skipped": counts_json(&tier.skipped),
+    })
+}
+
+fn flash_json(flash: &FlashStats) -> Value {
+    json!({
+        "written_bytes": flash.written_bytes, "page_bytes": flash.page_bytes,
+        "reinserted_bytes": flash.reinserted_bytes, "reclaimed_regions": flash.reclaimed_regions,
+        "trimmed_bytes": flash.trimmed_bytes, "dead_bytes": flash.dead_bytes,
+        "quarantined_bytes": flash.quarantined_bytes, "write_amplification": amplification(flash),
     })
 }
 

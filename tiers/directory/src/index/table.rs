@@ -27,6 +27,13 @@ impl Table {
         self.shards[shard_of(hash)].find(hash, |number| is_it(*number)).copied()
     }
 
+    /// Makes room for `numbers` more, evenly spread; `hash_of` as for [`Table::insert`].
+    pub(super) fn reserve(&mut self, numbers: usize, hash_of: impl Fn(u32) -> u64) {
+        for shard in &mut self.shards {
+            shard.reserve(numbers / SHARDS, |number| hash_of(*number));
+        }
+    }
+
     /// Adds `number` under `hash`. `hash_of` is asked for the hashes of others, when the table grows.
     pub(super) fn insert(&mut self, hash: u64, number: u32, hash_of: impl Fn(u32) -> u64) {
         self.shards[shard_of(hash)].insert_unique(hash, number, |number| hash_of(*number));

@@ -26,11 +26,30 @@ impl Folder {
         let io = |action| move |source| DirectoryError::of_path(path, action, source);
         fs::create_dir_all(path).map_err(io("create the folder"))?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"));
-        let lock = lock.map_err(io("open the lock file"))?;
+        Self::locked(path, lock.map_err(io("open the lock file"))?)
+    }
+
+    /// Locks the folder without changing anything in it. One that nobody has ever locked is nobody's.
+    pub(super) fn lock_as_it_is(path: &Path) -> Result<Self, DirectoryError> {
+        let io = |action| move |source| DirectoryError::of_path(path, action, source);
+        let lock = match File::open(path.join("LOCK")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => File::open(path),
+            lock => lock,
+        };
+        let lock = match lock {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(DirectoryError::damaged("folder", "no folder"));
+            }
+            lock => lock.map_err(io("open the lock file"))?,
+        };
+        Self::locked(path, lock)
+    }
+
+    fn locked(path: &Path, lock: File) -> Result<Self, DirectoryError> {
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(DirectoryError::Locked { path: path.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(io("lock the folder")(source)),
+            Err(TryLockError::Error(source)) => Err(DirectoryError::of_path(path, "lock the folder", source)),
         }
     }
 

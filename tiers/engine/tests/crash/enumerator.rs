@@ -1,15 +1,16 @@
 //! R1: a crash at every point of a life, and at points of very many short lives.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use cairn_core::Durability;
+use cairn_engine::OpenMode;
 use cairn_testkit::dice::Dice;
-use cairn_testkit::recorder::{Point, Power, Recorder, Tally, World};
+use cairn_testkit::recorder::{DirectoryState, Point, Power, Recorder, Tally, World, pages_in};
 use cairn_testkit::trials::{Rig, Total, dice_of, number, record, seed};
 
 use crate::house::House;
-use crate::oracle::{Life, Start, check_capacity, verify};
+use crate::oracle::{Life, Start, check_capacity, verify, verify_on};
 use crate::script::{Op, Script, roll};
 
 /// Images of each point.
@@ -181,6 +182,43 @@ fn a_crash_of_short_scripts_loses_nothing_that_was_acknowledged() {
         house.runtime.block_on(verify(house, world, &known)).map(drop)
     });
     record_totals();
+}
+
+#[test]
+fn a_rotten_page_may_be_made_whole_by_a_torn_write_of_the_same_page() {
+    let house = House::new();
+    let chain = house.chains.iter().position(|chain| chain.keys.len() == 1).expect("a chain of one page");
+    let put_first = |chain| Op::Put { chain, pages: 1, durability: Durability::Ssd };
+    let put = put_first(chain);
+    // Another page before it keeps its region in use, so that its slot is filled again in the same filling.
+    let key = house.chains[chain].keys[0];
+    let is_other = |other: &crate::house::Chain| other.space == house.chains[chain].space && other.keys[0] != key;
+    let keeper = house.chains.iter().position(is_other).expect("another chain");
+    let nth = usize::from(house.chains[keeper].keys[0].as_bytes() < key.as_bytes());
+    let life = house.runtime.block_on(async {
+        let (cairn, start) = verify(&house, House::blank(), &Start::default()).await?;
+        let mut script = Script::new(&house, cairn, start);
+        // In the third sector of the payload.
+        let rot = Op::Rot { nth, at: 1200 };
+        script.run(&[put_first(keeper), put, rot, Op::Reopen { orderly: false }, put]).await?;
+        Ok::<_, String>(script.end())
+    });
+    let life = life.expect("the script runs");
+    let is_page = |point: &Point| matches!(point, Point::Write(write) if !pages_in(write).is_empty());
+    let last = life.history.points.iter().rposition(is_page).expect("it was put twice") + 1;
+    let mut world = life.history.cursor().crash(last, false, false);
+    let write = world.unsynced.pop().expect("the write is under way");
+    // Its header is lost, so the slot says that the older page is in it, and that is what the directory is made of.
+    world.durable[write.at + 512..write.at + write.bytes.len()].copy_from_slice(&write.bytes[512..]);
+    world.directory = DirectoryState::default();
+    let known = life.known_at(&house, last, false).expect("a history");
+    let (cairn, known) = house.runtime.block_on(verify(&house, world, &known)).expect("no promise is broken");
+    assert_eq!(cairn.engine.stats().recovery.mode, OpenMode::Rebuilt);
+    assert!(known.must.contains(&house.chains[chain].keys[0]), "it is there again");
+    let recorder = Arc::clone(&cairn.recorder);
+    drop(cairn);
+    let (cairn, _) = house.runtime.block_on(verify_on(&house, &recorder, &known)).expect("nor after another start");
+    assert_eq!(cairn.engine.stats().recovery.mode, OpenMode::Directory);
 }
 
 /// Where to crash: anywhere, within two points after a barrier, or when a write is under way.

@@ -11,7 +11,7 @@ use cairn_core::{
 };
 use cairn_directory::{Directory, Record};
 use cairn_engine::{Components, Engine, EngineSettings, GetOptions, Namespace, Put};
-use cairn_policy::WritePolicy;
+use cairn_policy::{ScrubPlan, WritePolicy};
 use cairn_pool::{HugePages, PoolSettings};
 use cairn_testkit::fault_device::SeededEntropy;
 use cairn_testkit::payload;
@@ -25,6 +25,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// Six slots for small pages, or three for large ones.
 const REGION_BYTES: u64 = BLOCK_BYTES + 6 * 8192;
 const REGIONS: u64 = 5;
+/// Bytes of the device.
+pub(crate) const DEVICE_BYTES: u64 = FRONT_BYTES + REGIONS * REGION_BYTES;
 const CHAINS: usize = 12;
 /// An arena: 16 small pages, or 5 large ones.
 const ARENA_BYTES: u64 = 65_536;
@@ -150,12 +152,12 @@ impl House {
 
     /// Nothing on the disks.
     pub(crate) fn blank() -> World {
-        World::blank((FRONT_BYTES + REGIONS * REGION_BYTES) as usize)
+        World::blank(DEVICE_BYTES as usize)
     }
 
     /// Opens an engine whose disks are `recorder`'s.
     pub(crate) fn open(&self, recorder: &Arc<Recorder>) -> Result<Cairn, String> {
-        self.open_with(recorder, recorder.directory())
+        self.open_with(recorder, recorder.directory().map_err(|failed| format!("{failed}: {failed:?}"))?)
     }
 
     /// Opens an engine on `recorder`'s device and a directory of another kind.
@@ -170,6 +172,7 @@ impl House {
             metrics: Arc::clone(&metrics),
         };
         let engine = Engine::open(settings(), components).map_err(|failed| failed.chain())?;
+        engine.wait_rebuilt();
         let open = |identity| engine.open_namespace(&Principal::local(), identity).map_err(|failed| failed.chain());
         let spaces = self.identities.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Cairn { engine, recorder: Arc::clone(recorder), metrics, spaces, clock: Arc::clone(&self.clock) })
@@ -283,6 +286,7 @@ fn settings() -> EngineSettings {
         read_queue: 4,
         write_policy: WritePolicy::All,
         endurance: None,
+        scrub: ScrubPlan { period: None, bytes_per_second_max: 0 },
         write_behind_bytes: 1 << 20,
         write_behind_time: Duration::from_secs(600),
         load_window_bytes: 1 << 16,

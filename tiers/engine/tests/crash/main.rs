@@ -9,7 +9,8 @@
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::unwrap_used,
-    reason = "tests count in small numbers and fail by panicking"
+    dead_code,
+    reason = "tests count in small numbers and fail by panicking; some of the modules serve the kill tests too"
 )]
 
 mod at_rest;

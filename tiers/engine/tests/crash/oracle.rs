@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cairn_core::{PageKey, Tier};
 use cairn_directory::Change;
 use cairn_engine::OpenMode;
-use cairn_testkit::recorder::{History, Point, Recorder, World, page_in};
+use cairn_testkit::recorder::{History, Point, Recorder, World, pages_in};
 
 use crate::house::{Cairn, House, PAGE_BYTES, Seen, slot_bytes};
 
@@ -26,6 +26,26 @@ pub(crate) enum Note {
     Rotten(PageKey, u64),
 }
 
+/// What a change of the disks means for what must be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A page is written into a slot, as this generation.
+    Filled(PageKey, u64),
+    /// The directory names this filling.
+    Recorded(PageKey, u64),
+    /// The directory names the page no more.
+    Forgotten(PageKey),
+    /// The directory names no page of the space any more.
+    SpaceForgotten(usize),
+}
+
+/// Something that happened: on the disks, or to a caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Happened {
+    Event(Event),
+    Note(Note),
+}
+
 /// What is known when a life begins.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Start {
@@ -33,6 +53,8 @@ pub(crate) struct Start {
     pub(crate) gone: HashSet<PageKey>,
     pub(crate) weak: HashSet<PageKey>,
     pub(crate) rotten: HashSet<(PageKey, u64)>,
+    /// Keys with a rotten filling that were written again: a torn write of the same bytes into the same slot may have made it whole.
+    pub(crate) mended: HashSet<PageKey>,
     /// No generation up to this may be handed out again.
     pub(crate) generation: u64,
 }
@@ -56,12 +78,7 @@ struct Knowledge<'a> {
 impl Life {
     /// What is known when the first `points` points have begun, and the last of them has `returned` or not.
     pub(crate) fn known_at(&self, house: &House, points: usize, returned: bool) -> Result<Start, String> {
-        let mut known = Knowledge {
-            house,
-            now: self.start.clone(),
-            committed: self.start.must.iter().map(|key| (*key, 0)).collect(),
-            ever_committed: self.start.must.clone(),
-        };
+        let mut known = Knowledge::new(house, self.start.clone());
         let mut notes = self.notes.iter().peekable();
         for at in 0..=points {
             while let Some((_, note)) = notes.next_if(|(noted, _)| *noted <= at) {
@@ -71,14 +88,55 @@ impl Life {
                 }
             }
             if at < points {
-                known.point(&self.history.points[at])?;
+                Event::of(house, &self.history.points[at]).into_iter().try_for_each(|event| known.event(event))?;
             }
         }
         Ok(known.now)
     }
 }
 
-impl Knowledge<'_> {
+impl Start {
+    /// What is known after all of this has happened, and nothing else.
+    pub(crate) fn after(self, house: &House, happened: &[Happened]) -> Result<Self, String> {
+        let mut known = Knowledge::new(house, self);
+        for happened in happened {
+            match happened {
+                Happened::Event(event) => known.event(*event)?,
+                Happened::Note(note) => known.note(*note)?,
+            }
+        }
+        Ok(known.now)
+    }
+}
+
+impl Event {
+    /// What the change means, one after the other.
+    pub(crate) fn of(house: &House, point: &Point) -> Vec<Self> {
+        match point {
+            Point::Write(write) => {
+                pages_in(write).into_iter().map(|(key, generation)| Self::Filled(key, generation)).collect()
+            }
+            Point::Commit(changes) => changes.iter().filter_map(|change| Self::of_change(house, change)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn of_change(house: &House, change: &Change) -> Option<Self> {
+        match change {
+            Change::Put(record) => Some(Self::Recorded(record.key, record.generation.to_u64())),
+            Change::Remove { key, .. } => Some(Self::Forgotten(*key)),
+            Change::RemoveNamespace(id) => house.space_of(id).map(Self::SpaceForgotten),
+        }
+    }
+}
+
+impl<'a> Knowledge<'a> {
+    fn new(house: &'a House, start: Start) -> Self {
+        let committed = start.must.iter().map(|key| (*key, 0)).collect();
+        let ever_committed = start.must.clone();
+        Self { house, now: start, committed, ever_committed }
+    }
+
     fn note(&mut self, note: Note) -> Result<(), String> {
         match note {
             Note::Acknowledged(key) if self.committed.contains_key(&key) => {
@@ -105,36 +163,29 @@ impl Knowledge<'_> {
         Ok(())
     }
 
-    fn point(&mut self, point: &Point) -> Result<(), String> {
-        match point {
-            Point::Write(write) => {
-                let Some((key, generation)) = page_in(write) else { return Ok(()) };
+    fn event(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Filled(key, generation) => {
                 if generation <= self.now.generation {
                     return Err(format!("I8: generation {generation} after {}", self.now.generation));
                 }
                 self.now.generation = generation;
                 self.now.gone.remove(&key);
-            }
-            Point::Commit(changes) => changes.iter().for_each(|change| self.change(change)),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn change(&mut self, change: &Change) {
-        match change {
-            Change::Put(record) => {
-                self.committed.insert(record.key, record.generation.to_u64());
-                self.ever_committed.insert(record.key);
-            }
-            Change::Remove { key, .. } => self.forget(key),
-            Change::RemoveNamespace(id) => {
-                let house = self.house;
-                for key in house.space_of(id).into_iter().flat_map(|space| house.keys_of(space)) {
-                    self.forget(key);
+                if self.now.rotten.iter().any(|(rotten, _)| *rotten == key) {
+                    self.now.mended.insert(key);
                 }
             }
+            Event::Recorded(key, generation) => {
+                self.committed.insert(key, generation);
+                self.ever_committed.insert(key);
+            }
+            Event::Forgotten(key) => self.forget(&key),
+            Event::SpaceForgotten(space) => {
+                let house = self.house;
+                house.keys_of(space).for_each(|key| self.forget(key));
+            }
         }
+        Ok(())
     }
 
     fn forget(&mut self, key: &PageKey) {
@@ -201,8 +252,8 @@ pub(crate) async fn verify_on(
     }
     check_capacity(&cairn, damaged_bytes)?;
     let gone = known.gone.iter().copied().filter(|key| !there.contains(key)).collect();
-    let rotten = known.rotten.clone();
-    Ok((cairn, Start { must: there, gone, weak: damaged, rotten, generation: known.generation }))
+    let Start { rotten, mended, generation, .. } = known.clone();
+    Ok((cairn, Start { must: there, gone, weak: damaged, rotten, mended, generation }))
 }
 
 /// One page against what is known. `recorded`: whether the directory names it, if there is one.
@@ -210,7 +261,7 @@ fn check_page(known: &Start, key: &PageKey, seen: Seen, recorded: Option<bool>, 
     let excused = rotten || known.weak.contains(key);
     match (seen, recorded) {
         (Seen::There, _) if known.gone.contains(key) => Err("a cleared page came back".to_owned()),
-        (Seen::There, _) if rotten => Err("I9: damage was not noticed".to_owned()),
+        (Seen::There, _) if rotten && !known.mended.contains(key) => Err("I9: damage was not noticed".to_owned()),
         (Seen::There, Some(false)) => Err("I4: a page without a record is found".to_owned()),
         (Seen::There, _) => Ok(()),
         _ if known.must.contains(key) => Err(format!("I3: an acknowledged page is {seen:?}")),

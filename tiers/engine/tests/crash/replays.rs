@@ -7,7 +7,7 @@ use cairn_core::{Checksum, Durability, PageKey, SlotId, StopReason};
 use cairn_directory::Change;
 use cairn_engine::GetOptions;
 use cairn_testkit::payload;
-use cairn_testkit::recorder::{Plan, Point, Power, Recorder, Step, Verdict, page_in};
+use cairn_testkit::recorder::{Plan, Point, Power, Recorder, Step, Verdict, pages_in};
 use cairn_testkit::trials::dice_of;
 
 use crate::at_rest::used;
@@ -163,7 +163,7 @@ fn replay_45_no_record_is_committed_before_its_page_has_passed_a_barrier() {
         let (mut unsynced, mut synced) = (HashSet::new(), HashSet::new());
         for point in &life.history.points {
             match point {
-                Point::Write(write) => unsynced.extend(page_in(write)),
+                Point::Write(write) => unsynced.extend(pages_in(write)),
                 Point::Barrier { .. } => synced.extend(unsynced.drain()),
                 Point::Commit(changes) => {
                     for change in changes.iter() {

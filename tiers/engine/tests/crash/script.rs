@@ -39,6 +39,8 @@ pub(crate) struct Script<'a> {
     open: Option<Cairn>,
     notes: Vec<(usize, Note)>,
     start: Start,
+    /// Hears of every note at once.
+    listener: Option<Box<dyn FnMut(Note) + 'a>>,
 }
 
 /// A script of `ops` operations that the dice choose.
@@ -68,7 +70,12 @@ fn roll_one(house: &House, dice: &mut Dice) -> Op {
 impl<'a> Script<'a> {
     /// Goes on with an engine that has just been checked.
     pub(crate) fn new(house: &'a House, cairn: Cairn, start: Start) -> Self {
-        Self { house, open: Some(cairn), notes: Vec::new(), start }
+        Self { house, open: Some(cairn), notes: Vec::new(), start, listener: None }
+    }
+
+    /// The same, told to `listener` note by note.
+    pub(crate) fn told_to(self, listener: impl FnMut(Note) + 'a) -> Self {
+        Self { listener: Some(Box::new(listener)), ..self }
     }
 
     pub(crate) fn cairn(&self) -> &Cairn {
@@ -120,6 +127,9 @@ impl<'a> Script<'a> {
 
     fn note(&mut self, note: Note) {
         self.notes.push((self.cairn().recorder.len(), note));
+        if let Some(listener) = &mut self.listener {
+            listener(note);
+        }
     }
 
     async fn put(&mut self, what: &[(usize, usize)], durability: Durability, then_clear: bool) -> Result<(), String> {

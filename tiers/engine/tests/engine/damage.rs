@@ -7,24 +7,8 @@ use std::sync::Arc;
 use cairn_core::metrics::Damage;
 use cairn_core::{Durability, ErrorKind, PageKey, StopReason, Tier};
 use cairn_testkit::fault_device::{Fault, FaultDevice};
-use cairn_testkit::payload;
 
-use crate::rig::{PAGE_BYTES, Rig, chain};
-
-/// Where the payload of a page lies in the SSD file: found by its bytes.
-fn find_payload(rig: &Rig, key: &PageKey) -> u64 {
-    let file = std::fs::read(rig.ssd_path()).expect("the SSD file");
-    let page = payload::page(key.as_bytes(), PAGE_BYTES as usize);
-    let at = file.chunks(4096).position(|block| block == &page[..4096]).expect("the page is in the file");
-    at as u64 * 4096
-}
-
-fn flip_bit(rig: &Rig, at: u64) {
-    let file = OpenOptions::new().read(true).write(true).open(rig.ssd_path()).expect("the SSD file");
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).expect("a byte");
-    file.write_all_at(&[byte[0] ^ 0x10], at).expect("a flipped byte");
-}
+use crate::rig::{PAGE_BYTES, Rig, chain, find_payload, flip_bit};
 
 /// A rig whose SSD holds a chain of `pages`, and nothing in DRAM.
 async fn cold(pages: usize) -> (Rig, Vec<PageKey>) {

@@ -1,11 +1,11 @@
 //! Regions of the SSD: emptied for new pages, without losing what is in use; trimmed; and out of room for a while.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cairn_core::metrics::Skipped;
 use cairn_core::{Durability, PageKey, Tier};
-use cairn_ssd::{Device, DeviceError, FileDevice};
+use cairn_ssd::FileDevice;
+use cairn_testkit::crowded::Crowded;
 
 use crate::rig::{PAGE_BYTES, Rig, Running, chain};
 
@@ -54,50 +54,22 @@ async fn a_cleared_namespace_gives_its_regions_back() {
     assert_eq!(cairn.put(&namespace, &keys, Durability::Ssd).await.durability, Durability::Ssd);
 }
 
-/// A file whose filesystem has no room, or has some again.
-#[derive(Debug)]
-struct Crowded {
-    file: FileDevice,
-    is_full: AtomicBool,
-}
-
-impl Device for Crowded {
-    fn bytes(&self) -> u64 {
-        self.file.bytes()
-    }
-    fn read_at(&self, at: u64, parts: &mut [&mut [u8]]) -> Result<(), DeviceError> {
-        self.file.read_at(at, parts)
-    }
-    fn write_at(&self, at: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        self.file.write_at(at, parts)
-    }
-    fn barrier(&self) -> Result<(), DeviceError> {
-        self.file.barrier()
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
-        if self.is_full.load(Ordering::SeqCst) { Err(DeviceError::Full { at, bytes }) } else { Ok(()) }
-    }
-    fn describe(&self) -> &'static str {
-        "a file without room"
-    }
-}
-
 #[tokio::test]
 async fn a_filesystem_without_room_stops_writes_with_a_reason_and_they_resume_by_themselves() {
     let rig = Rig::new(256, 256);
     let file = FileDevice::open_or_create(&rig.ssd_path(), rig.ssd_bytes).expect("a file");
-    let device = Arc::new(Crowded { file, is_full: false.into() });
+    let device = Arc::new(Crowded::new(file, false));
     let cairn = rig.open_on(device.clone()).await;
     let namespace = cairn.namespace();
     let before = chain(&namespace, 1, 32);
     assert_eq!(cairn.put(&namespace, &before, Durability::Ssd).await.durability, Durability::Ssd);
-    device.is_full.store(true, Ordering::SeqCst);
+    device.set_full(true);
     let during = chain(&namespace, 2, 8);
     let report = cairn.put(&namespace, &during, Durability::Ssd).await;
     assert_eq!((report.good_pages, report.durability), (8, Durability::Memory));
     assert_eq!(cairn.metrics.ssd_skipped.of(Skipped::NoSpace).get(), 1);
     assert_eq!(cairn.get(&namespace, &before).await.tiers.len(), 32);
     assert!(!cairn.engine.stats().write_quarantined);
-    device.is_full.store(false, Ordering::SeqCst);
+    device.set_full(false);
     assert_eq!(cairn.put(&namespace, &during, Durability::Ssd).await.durability, Durability::Ssd);
 }

@@ -1,6 +1,9 @@
 //! An engine on a temporary folder, and callers that check every byte.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_core::metrics::Metrics;
@@ -11,7 +14,7 @@ use cairn_core::{
 };
 use cairn_directory::{Directory, DirectoryError, RocksDirectory};
 use cairn_engine::{Components, Engine, EngineSettings, GetEnd, GetOptions, Namespace, Put, PutReport};
-use cairn_policy::WritePolicy;
+use cairn_policy::{ScrubPlan, WritePolicy};
 use cairn_pool::{HugePages, PoolSettings};
 use cairn_ssd::{Device, DeviceError, FileDevice};
 use cairn_testkit::payload;
@@ -27,6 +30,22 @@ pub(crate) struct TokioClock(tokio::time::Instant);
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
         Moment::from_start(self.0.elapsed())
+    }
+}
+
+/// A clock that stands still but for the jumps that a test makes.
+#[derive(Debug, Default)]
+pub(crate) struct JumpClock(AtomicU64);
+
+impl JumpClock {
+    pub(crate) fn jump(&self, time: Duration) {
+        self.0.fetch_add(u64::try_from(time.as_nanos()).expect("a jump"), Ordering::SeqCst);
+    }
+}
+
+impl Clock for JumpClock {
+    fn now(&self) -> Moment {
+        Moment::from_start(Duration::from_nanos(self.0.load(Ordering::SeqCst)))
     }
 }
 
@@ -59,6 +78,7 @@ impl Rig {
                 read_queue: 16,
                 write_policy: WritePolicy::All,
                 endurance: None,
+                scrub: ScrubPlan { period: None, bytes_per_second_max: 0 },
                 write_behind_bytes: ByteSize(64 << 20).0,
                 write_behind_time: Duration::from_secs(60),
                 load_window_bytes: 16 * PAGE_BYTES,
@@ -97,6 +117,13 @@ impl Rig {
     }
 
     pub(crate) async fn open_on(&self, device: Arc<dyn Device>) -> Running {
+        let running = self.serve_on(device).await;
+        running.engine.wait_rebuilt();
+        running
+    }
+
+    /// The same, without waiting for a rebuild.
+    pub(crate) async fn serve_on(&self, device: Arc<dyn Device>) -> Running {
         let busy = |error: &DirectoryError| matches!(error, DirectoryError::Locked { .. });
         let directory = self.patiently(|| RocksDirectory::open(&self.directory_path()), busy).await;
         let directory: Arc<dyn Directory> = Arc::new(directory);
@@ -225,6 +252,21 @@ pub(crate) async fn send(put: &mut Put, page: usize, key: &PageKey) -> bool {
     payload::fill(key.as_bytes(), &mut frame);
     let checksum = Checksum::of(&frame);
     matches!(put.commit(page, frame, checksum), PageOutcome::Stored(_) | PageOutcome::Present(_))
+}
+
+/// Where the payload of a page lies in the SSD file: found by its bytes.
+pub(crate) fn find_payload(rig: &Rig, key: &PageKey) -> u64 {
+    let file = std::fs::read(rig.ssd_path()).expect("the SSD file");
+    let page = payload::page(key.as_bytes(), PAGE_BYTES as usize);
+    let at = file.chunks(4096).position(|block| block == &page[..4096]).expect("the page is in the file");
+    at as u64 * 4096
+}
+
+pub(crate) fn flip_bit(rig: &Rig, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(rig.ssd_path()).expect("the SSD file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 0x10], at).expect("a flipped byte");
 }
 
 /// A chain of `pages` pages of its own.

@@ -10,7 +10,7 @@ use cairn_core::{
 };
 use cairn_directory::{Directory, MemoryDirectory, Record};
 use cairn_engine::{Components, Engine, EngineSettings, EngineStats, Get, GetOptions, Namespace, PutReport};
-use cairn_policy::WritePolicy;
+use cairn_policy::{ScrubPlan, WritePolicy};
 use cairn_pool::{HugePages, PoolSettings};
 use cairn_schedules::thread;
 use cairn_ssd::{Device, DeviceKind, PageFacts, SsdComponents, SsdTier};
@@ -77,6 +77,8 @@ impl House {
         };
         let engine = Engine::open(settings(room, region_bytes), components).expect("the engine opens");
         let namespace = engine.open_namespace(&Principal::local(), &identity()).expect("the namespace opens");
+        // Until then nothing is found, and nothing is written.
+        engine.wait_rebuilt();
         device.take_reads();
         Self { engine, namespace, metrics, device, directory }
     }
@@ -206,6 +208,7 @@ fn settings(room: Room, region_bytes: u64) -> EngineSettings {
         read_queue: 2,
         write_policy: WritePolicy::All,
         endurance: None,
+        scrub: ScrubPlan { period: None, bytes_per_second_max: 0 },
         write_behind_bytes: room.waiting_pages * PAGE_BYTES,
         write_behind_time: Duration::from_secs(600),
         load_window_bytes: 2 * PAGE_BYTES,

@@ -88,7 +88,7 @@ impl Rig {
     }
 
     pub(crate) fn get(&self, page: &Written) -> Result<Vec<u8>, ReadFault> {
-        read(&self.tier, page)
+        read(&self.tier, page).inspect_err(|fault| self.tier.note(fault))
     }
 
     pub(crate) fn damaged(&self, damage: Damage) -> u64 {
@@ -153,7 +153,7 @@ pub(crate) fn read(tier: &SsdTier, page: &Written) -> Result<Vec<u8>, ReadFault>
 
 pub(crate) fn scan(tier: &SsdTier) -> (Vec<PageHeader>, ScanReport) {
     let mut headers = Vec::new();
-    let report = tier.scan_headers(&mut |header| headers.push(header));
+    let report = tier.scan_headers(0..u32::MAX, &mut |header| headers.push(header));
     (headers, report)
 }
 
