@@ -21,6 +21,7 @@ use crate::quarantine::WriteState;
 use crate::recovery::{OpenMode, Recovery, recover};
 use crate::scrub::{self, Scrub};
 use crate::settings::{Components, EngineSettings};
+use crate::sparing::PageTroubles;
 use crate::sync::{Builder, Condvar, JoinHandle, Mutex, Semaphore, scope, spawn_blocking, timeout};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
@@ -72,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) scrub: Scrub,
     pub(crate) loads: Loads,
     pub(crate) read_pace: ReadPace,
+    pub(crate) page_troubles: PageTroubles,
 }
 
 impl Engine {
@@ -151,6 +153,7 @@ impl Engine {
             scrub,
             loads: Loads::default(),
             read_pace: ReadPace::default(),
+            page_troubles: PageTroubles::default(),
         });
         let writer = {
             let shared = Arc::clone(&shared);
@@ -329,7 +332,9 @@ impl Shared {
     /// Drops a page whose bytes in memory no longer fit their checksum.
     pub(crate) fn drop_damaged_in_dram(&self, namespace: NamespaceNo, key: &PageKey, damaged: &SealedPage) {
         self.metrics.dram_damaged.inc();
-        error!(page = %key, "a page in memory is damaged; it is dropped");
+        if let Some(kept_back) = self.page_troubles.damaged_in_dram.line(self.clock.now()) {
+            error!(page = %key, kept_back, "a page in memory is damaged; it is dropped");
+        }
         self.catalogue.lock().drop_damaged_in_dram(namespace, key, damaged.slot());
     }
 
@@ -357,10 +362,12 @@ impl Shared {
         }
         let Some(left) = left else { return false };
         if let ReadFault::Damaged(damage) = fault {
-            warn!(page = %key, fault = ?damage, "a page on the SSD is damaged; it is dropped");
+            if let Some(kept_back) = self.page_troubles.damaged_on_ssd.line(self.clock.now()) {
+                warn!(page = %key, fault = ?damage, kept_back, "a page on the SSD is damaged; it is dropped");
+            }
             self.queue.push(Work::Retire(left, *damage));
-        } else {
-            warn!(page = %key, %fault, "a page could not be read from the SSD; it is dropped until the next start");
+        } else if let Some(kept_back) = self.page_troubles.unreadable.line(self.clock.now()) {
+            warn!(page = %key, %fault, kept_back, "a page could not be read from the SSD; it is dropped until the next start");
         }
         true
     }

@@ -40,6 +40,7 @@ mod reuse;
 mod room;
 mod scrub;
 mod settings;
+mod sparing;
 mod stats;
 mod sync;
 mod under_way;

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
-use cairn_core::{Generation, PageKey};
+use cairn_core::{Generation, Moment, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::{Expected, ReadFault, ReadJob, ReadPin, Submitted};
@@ -106,25 +106,27 @@ pub(crate) fn join(shared: &Shared, namespace: &Namespace, wanted: &Wanted) -> O
 /// Loads a page, or joins whoever was faster. Must be called within a runtime.
 pub(crate) fn load(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wanted, start: Start) -> Ticket {
     let name = name_of(namespace, &wanted);
-    match shared.loads.in_flight.lock().entry(name) {
-        Entry::Occupied(running) => Ticket(running.get().clone()),
+    let (tell, told) = match shared.loads.in_flight.lock().entry(name) {
+        Entry::Occupied(running) => return Ticket(running.get().clone()),
         Entry::Vacant(free) => {
             if let Some(page) = in_dram(shared, &name) {
                 return Ticket::answered(Loaded::Page(page));
             }
             let (tell, told) = watch::channel(None);
             free.insert(told.clone());
-            let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
-            spawn(async move {
-                let leave = Leave { shared: &shared, name };
-                let loaded = run(&shared, &namespace, wanted, start).await;
-                drop(leave);
-                // Nobody may be waiting any more.
-                let _ = tell.send(Some(loaded));
-            });
-            Ticket(told)
+            (tell, told)
         }
-    }
+    };
+    let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
+    let read = Read::begin(&shared, wanted, start);
+    spawn(async move {
+        let leave = Leave { shared: &shared, name };
+        let loaded = read.end(&shared, &namespace).await;
+        drop(leave);
+        // Nobody may be waiting any more.
+        let _ = tell.send(Some(loaded));
+    });
+    Ticket(told)
 }
 
 fn name_of(namespace: &Namespace, wanted: &Wanted) -> LoadName {
@@ -149,32 +151,49 @@ impl Drop for Leave<'_> {
     }
 }
 
-async fn run(shared: &Shared, namespace: &Namespace, wanted: Wanted, start: Start) -> Loaded {
-    let Wanted { pin, expected } = wanted;
-    let Start { place, frame } = start;
-    let (key, generation, checksum) = (expected.key, expected.generation, expected.checksum);
-    let started = shared.clock.now();
-    // As many places as the line has, so it is never found full.
-    let job = ReadJob { pin, expected, into: frame };
-    let Submitted::Queued(reply) = shared.pages.read(IoClass::Demand, job) else {
-        return Loaded::ReadFailed;
-    };
-    let read = reply.await;
-    drop(place);
-    let frame = match read {
-        Ok(Ok(frame)) => frame,
-        Ok(Err(fault)) => return lost(shared, namespace, &key, generation, &fault),
-        // The engine is closing.
-        Err(_) => return Loaded::ReadFailed,
-    };
-    shared.read_pace.observe(namespace.page_bytes(), shared.clock.now().since(started));
-    let Ok(page) = frame.seal(checksum) else {
-        shared.metrics.dram_damaged.inc();
-        error!(page = %key, "a page changed in memory while it was being loaded");
-        return Loaded::ReadFailed;
-    };
-    shared.catalogue.lock().publish_loaded(namespace.no(), &key, generation, page.clone());
-    Loaded::Page(page)
+/// A read that the device has been asked for.
+struct Read {
+    expected: Expected,
+    submitted: Submitted<PageBufMut>,
+    place: OwnedSemaphorePermit,
+    started: Moment,
+}
+
+impl Read {
+    /// Asks the device, in the order of the calls: the pages of a chain lie side by side, and those that wait are read together.
+    fn begin(shared: &Shared, wanted: Wanted, start: Start) -> Self {
+        let Wanted { pin, expected } = wanted;
+        let Start { place, frame } = start;
+        let started = shared.clock.now();
+        // As many places as the line has, so it is never found full.
+        let submitted = shared.pages.read(IoClass::Demand, ReadJob { pin, expected, into: frame });
+        Self { expected, submitted, place, started }
+    }
+
+    /// Waits for the answer, and publishes the page.
+    async fn end(self, shared: &Shared, namespace: &Namespace) -> Loaded {
+        let Self { expected, submitted, place, started } = self;
+        let Expected { key, generation, checksum, .. } = expected;
+        let Submitted::Queued(reply) = submitted else { return Loaded::ReadFailed };
+        let read = reply.await;
+        drop(place);
+        let frame = match read {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(fault)) => return lost(shared, namespace, &key, generation, &fault),
+            // The engine is closing.
+            Err(_) => return Loaded::ReadFailed,
+        };
+        shared.read_pace.observe(namespace.page_bytes(), shared.clock.now().since(started));
+        let Ok(page) = frame.seal(checksum) else {
+            shared.metrics.dram_damaged.inc();
+            if let Some(kept_back) = shared.page_troubles.damaged_in_dram.line(shared.clock.now()) {
+                error!(page = %key, kept_back, "a page changed in memory while it was being loaded");
+            }
+            return Loaded::ReadFailed;
+        };
+        shared.catalogue.lock().publish_loaded(namespace.no(), &key, generation, page.clone());
+        Loaded::Page(page)
+    }
 }
 
 /// A page could not be had from the SSD.

@@ -9,10 +9,9 @@
 //! puts are told so ([`Skipped::Rebuilding`](cairn_core::metrics::Skipped)).
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
-use cairn_core::{Generation, NamespaceId, PageHeader, PageKey, Result};
+use cairn_core::{Generation, NamespaceId, PageHeader, PageKey, Result, SlotId};
 use cairn_directory::{Change, DeviceRecord, Record};
 use cairn_ssd::{Expected, GENERATION_SPAN, ScanReport, SsdTier};
 use tracing::{info, warn};
@@ -111,19 +110,25 @@ fn from_headers(shared: &Shared) -> Option<(Vec<Record>, u64)> {
         warn!(regions = report.damaged_regions, "regions whose own header is damaged: their pages are lost");
     }
     found.sort_unstable_by_key(|record| Reverse(record.generation));
+    let torn = torn_of(tier, &found);
     let mut latest: HashMap<(NamespaceId, PageKey), Record> = HashMap::with_capacity(found.len());
-    let mut tail = Tail::default();
-    let mut torn = 0;
     for record in found {
-        let in_tail = tail.has(record.generation);
-        let Entry::Vacant(place) = latest.entry((record.namespace, record.key)) else { continue };
-        if in_tail && !is_whole(tier, &record) {
-            torn += 1;
-        } else {
-            place.insert(record);
+        if !torn.contains(&record.generation) {
+            latest.entry((record.namespace, record.key)).or_insert(record);
         }
     }
-    Some((latest.into_values().collect(), report.damaged_slots + report.unreadable_slots + torn))
+    let dropped = report.damaged_slots + report.unreadable_slots + torn.len() as u64;
+    Some((latest.into_values().collect(), dropped))
+}
+
+/// Of these records, the latest first, those that a crash may have torn and has.
+fn torn_of(tier: &SsdTier, found: &[Record]) -> HashSet<Generation> {
+    let mut tail = Tail::default();
+    let in_tail = found.iter().filter(|record| tail.has(record.generation));
+    let doubtful: Vec<(SlotId, Expected)> = in_tail.map(|record| (record.slot, expected_of(record))).collect();
+    let whole = tier.are_whole(&doubtful);
+    let torn = doubtful.iter().zip(whole).filter(|(_, whole)| !whole);
+    torn.map(|((_, expected), _)| expected.generation).collect()
 }
 
 /// The end of a life of the device: what a crash may have torn, because its batch had not passed its barrier. Generations come newest first.
@@ -145,16 +150,14 @@ impl Tail {
     }
 }
 
-fn is_whole(tier: &SsdTier, record: &Record) -> bool {
-    let expected = Expected {
+fn expected_of(record: &Record) -> Expected {
+    Expected {
         namespace: record.namespace,
         key: record.key,
         generation: record.generation,
         checksum: record.checksum,
         payload_bytes: record.payload_bytes,
-    };
-    let mut bytes = vec![0; usize::try_from(record.payload_bytes).unwrap_or(0)];
-    tier.read(&tier.pin(record.slot), &expected, &mut bytes).is_ok()
+    }
 }
 
 fn record_of(header: &PageHeader) -> Record {

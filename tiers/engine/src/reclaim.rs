@@ -64,8 +64,9 @@ fn reclaim(shared: &Shared, spared: &[(cairn_directory::NamespaceNo, cairn_core:
     };
     let Some(reclaimed) = shared.catalogue.lock().reclaim(&shared.tier, spared, &again_max) else { return Ok(false) };
     let Reclaimed { left, stale, again } = reclaimed;
-    forget(shared, &left)?;
+    // No record names these.
     stale.into_iter().for_each(|slot| shared.tier.free(slot));
+    forget(shared, &left)?;
     for some in batches(again) {
         write_again(shared, some)?;
     }

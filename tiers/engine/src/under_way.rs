@@ -80,7 +80,9 @@ fn judge(
         }
         Ok(Err(fault)) => {
             shared.tier.note(&fault);
-            warn!(page = %key, %fault, "the scrub could not read a page");
+            if let Some(kept_back) = shared.page_troubles.unreadable.line(shared.clock.now()) {
+                warn!(page = %key, %fault, kept_back, "the scrub could not read a page");
+            }
             Verified::Unreadable
         }
         Err(Withdrawn) => Verified::Gone,

@@ -92,7 +92,7 @@ impl Probing<'_> {
         loop {
             let now = self.clock.now();
             while now < stop && begun < READS_MAX && self.ring.under_way() < depth as usize {
-                ended.extend(self.ring.push(self.spare.probe(self.places.next())));
+                ended.extend(self.ring.push(vec![self.spare.probe(self.places.next())]));
                 begun += 1;
             }
             if self.ring.under_way() == 0 {
@@ -135,6 +135,10 @@ struct Probe {
 impl Transfer for Probe {
     fn at(&self) -> u64 {
         self.at
+    }
+
+    fn bytes(&self) -> u64 {
+        READ_BYTES as u64
     }
 
     fn parts(&mut self) -> Parts<'_> {

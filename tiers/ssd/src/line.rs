@@ -68,6 +68,15 @@ impl Lines {
         taken.map(|transfer| (class, transfer))
     }
 
+    /// The next transfer of a class after all, if it begins at `at` and has at most `bytes_max`: one that goes with what was taken before.
+    pub(crate) fn pop_beside(&mut self, class: IoClass, at: u64, bytes_max: u64) -> Option<Box<dyn Transfer>> {
+        let line = self.lines.iter_mut().find(|line| line.class == class)?;
+        line.waiting.front().filter(|next| next.at() == at && next.bytes() <= bytes_max)?;
+        let next = line.waiting.pop_front();
+        line.show(&self.metrics);
+        next
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }

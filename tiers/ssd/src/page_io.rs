@@ -197,6 +197,10 @@ impl<B: AsMut<[u8]> + Send> Transfer for PageRead<B> {
         self.at
     }
 
+    fn bytes(&self) -> u64 {
+        (block::BYTES + self.direct_bytes + self.beside.len()) as u64
+    }
+
     fn parts(&mut self) -> Parts<'_> {
         let (direct, _) = self.into.as_mut().split_at_mut(self.direct_bytes);
         Parts::Into(vec![&mut self.header, direct, &mut self.beside])

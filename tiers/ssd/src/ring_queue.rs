@@ -1,7 +1,8 @@
 //! Transfers moved by an `io_uring`: one thread that owns one ring, and sleeps in it.
 //!
-//! The thread hands transfers from the lines to the kernel up to the depth, sleeps until one has ended or somebody queued one while it slept
-//! (an eventfd in the ring tells), refills, and only then tells who asked, so that the disk is never idle meanwhile.
+//! The thread hands transfers from the lines to the kernel up to the depth, reads that lie side by side as one; sleeps until one has ended or
+//! somebody queued one while it slept (an eventfd in the ring tells); refills, and only then tells who asked, so that the disk is never idle
+//! meanwhile.
 
 use std::fmt;
 use std::fs::File;
@@ -20,6 +21,10 @@ use crate::calibrate::{Calibration, DEPTH_MAX, calibrate};
 use crate::line::Lines;
 use crate::transfer::{Full, Transfer, TransferQueue};
 use crate::uring::{Ended, Ring};
+
+/// Most bytes of transfers that are handed to the kernel as one. A page and its header have at least 8 KiB, so they have fewer parts than the
+/// 1,024 that it takes.
+const TOGETHER_BYTES_MAX: u64 = 1 << 20;
 
 /// What a ring works on.
 #[derive(Clone, Debug)]
@@ -154,18 +159,27 @@ impl Shared {
     /// Hands transfers to the ring up to the depth; those that end at once go to `ended`. False once the queue is closed.
     fn fill(&self, ring: &mut Ring, depth: usize, ended: &mut Vec<Ended>) -> bool {
         while ring.under_way() < depth {
+            if let Some(alone) = ring.next_apart() {
+                ended.extend(ring.push(vec![alone]));
+                continue;
+            }
             let mut state = self.state.lock();
             if state.lines.is_closed() {
                 return false;
             }
-            let Some((_, transfer)) = state.lines.pop(|_| true) else {
+            let Some((class, first)) = state.lines.pop(|_| true) else {
                 state.asleep = true;
                 return true;
             };
+            let together = with_those_beside(&mut state.lines, class, first);
             drop(state);
-            // One that nobody wants is dropped here, without the lock.
-            if transfer.is_wanted() {
-                ended.extend(ring.push(transfer));
+            // Those that nobody wants are dropped here, without the lock.
+            let (wanted, unwanted): (Vec<_>, Vec<_>) = together.into_iter().partition(|transfer| transfer.is_wanted());
+            if unwanted.is_empty() {
+                ended.extend(ring.push(wanted));
+            } else {
+                // They may leave a hole.
+                ended.extend(wanted.into_iter().flat_map(|transfer| ring.push(vec![transfer])));
             }
         }
         true
@@ -181,6 +195,20 @@ impl Shared {
         drop(withdrawn);
         self.ring_the_bell();
     }
+}
+
+/// A transfer, and the reads that wait behind it and lie beside it: small pages of a chain are then read as fast as large ones. Writes were put
+/// together where they were made.
+fn with_those_beside(lines: &mut Lines, class: IoClass, first: Box<dyn Transfer>) -> Vec<Box<dyn Transfer>> {
+    let (mut end, mut bytes) = (first.at() + first.bytes(), first.bytes());
+    let mut together = vec![first];
+    while class != IoClass::Write
+        && let Some(next) = lines.pop_beside(class, end, TOGETHER_BYTES_MAX.saturating_sub(bytes))
+    {
+        (end, bytes) = (end + next.bytes(), bytes + next.bytes());
+        together.push(next);
+    }
+    together
 }
 
 struct Closing<'a>(&'a Shared);

@@ -9,7 +9,7 @@ use crate::error::SsdError;
 use crate::layout::slot_bytes;
 use crate::look::look_at_each;
 use crate::region::Cut;
-use crate::tier::SsdTier;
+use crate::tier::{Expected, SsdTier};
 
 /// What a scan found. Those of several parts of a device add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,6 +77,18 @@ impl SsdTier {
             Ok(_) | Err(NoHeader::Fault(_)) => report.damaged_slots += 1,
         });
         report
+    }
+
+    /// Whether each of these pages is whole in its slot, as [`SsdTier::read`] finds it. Blocks; several at once if the device is a file, each with
+    /// a page of memory.
+    pub fn are_whole(&self, pages: &[(SlotId, Expected)]) -> Vec<bool> {
+        let is_whole = |(slot, expected): &(SlotId, Expected)| {
+            let mut bytes = vec![0; usize::try_from(expected.payload_bytes).unwrap_or(0)];
+            self.read(&self.pin(*slot), expected, &mut bytes).is_ok()
+        };
+        let mut whole = Vec::with_capacity(pages.len());
+        look_at_each(&self.disk, pages, is_whole, |_, is_whole| whole.push(is_whole));
+        whole
     }
 
     /// The slots of a region that is cut so.

@@ -24,7 +24,10 @@ pub trait Transfer: Send {
     /// Where on the device it begins.
     fn at(&self) -> u64;
 
-    /// The memory to move. Called once, when the transfer begins.
+    /// Bytes that it moves: those of its parts together.
+    fn bytes(&self) -> u64;
+
+    /// The memory to move. Called when the transfer begins; of a read that began together with others and failed, again when it begins alone.
     fn parts(&mut self) -> Parts<'_>;
 
     /// Whether anybody still wants it; one that nobody wants is dropped before it begins.

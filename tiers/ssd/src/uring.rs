@@ -6,7 +6,10 @@
 //! ring that is dropped with transfers under way tells who waits for them that they are lost, and leaks them, because the kernel may still
 //! write there.
 //!
-//! What bounds it: as many transfers as the ring was made for. Each has at most one entry in the submission queue, so that never
+//! Transfers that lie side by side may go together, as one call of the kernel. If that fails, each is to go alone: one that can not be moved
+//! costs no other.
+//!
+//! What bounds it: as many calls of the kernel as the ring was made for. Each has at most one entry in the submission queue, so that never
 //! overflows, and the completion queue, twice as large, neither.
 
 use std::fs::File;
@@ -31,16 +34,21 @@ const TRIES_MAX: u32 = 64;
 /// Rest before a kernel that was short of memory is asked again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A transfer that the kernel is done with.
+/// Transfers that the kernel is done with: one, or several that were moved together.
 pub(crate) struct Ended {
-    transfer: Box<dyn Transfer>,
+    transfers: Vec<Box<dyn Transfer>>,
     outcome: Result<(), DeviceError>,
 }
 
 impl Ended {
     /// Tells whoever asked.
     pub(crate) fn tell(self) {
-        self.transfer.done(self.outcome);
+        let Self { mut transfers, outcome } = self;
+        let last = transfers.pop();
+        transfers.into_iter().for_each(|transfer| transfer.done(Ok(())));
+        if let Some(last) = last {
+            last.done(outcome);
+        }
     }
 }
 
@@ -56,6 +64,8 @@ pub(crate) struct Ring {
     free: Vec<usize>,
     /// Places whose entry is to be submitted again.
     again: Vec<usize>,
+    /// Transfers that failed together.
+    apart: Vec<Box<dyn Transfer>>,
 }
 
 impl Ring {
@@ -83,25 +93,34 @@ impl Ring {
             places: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             again: Vec::with_capacity(count),
+            apart: Vec::new(),
         })
     }
 
-    /// Transfers under way.
+    /// Calls of the kernel under way.
     pub(crate) fn under_way(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Begins a transfer, at the next [`Ring::submit`] or [`Ring::wait`]. If the ring is full, or there is nothing to move, it has ended.
-    pub(crate) fn push(&mut self, transfer: Box<dyn Transfer>) -> Option<Ended> {
+    /// A transfer that failed together with others, and is to be pushed alone before any other.
+    pub(crate) fn next_apart(&mut self) -> Option<Box<dyn Transfer>> {
+        self.apart.pop()
+    }
+
+    /// Begins a transfer, or several that lie side by side and move the same way, at the next [`Ring::submit`] or [`Ring::wait`]. If the ring is
+    /// full, or there is nothing to move, it has ended.
+    pub(crate) fn push(&mut self, mut transfers: Vec<Box<dyn Transfer>>) -> Option<Ended> {
         let Some(place) = self.free.pop() else {
+            let last = transfers.pop()?;
+            self.apart.append(&mut transfers);
             let source = io::Error::from(ErrorKind::WouldBlock);
-            let outcome = Err(DeviceError::Io { operation: "queue", at: transfer.at(), bytes: 0, source });
-            return Some(Ended { transfer, outcome });
+            let outcome = Err(DeviceError::Io { operation: "queue", at: last.at(), bytes: 0, source });
+            return Some(Ended { transfers: vec![last], outcome });
         };
-        let held = Held::take(transfer);
+        let held = Held::take(transfers);
         if held.left.is_empty() {
             self.free.push(place);
-            return Some(Ended { transfer: held.give_back(), outcome: Ok(()) });
+            return Some(Ended { transfers: held.give_back(), outcome: Ok(()) });
         }
         self.places[place] = Some(held);
         self.enter(place);
@@ -143,9 +162,13 @@ impl Ring {
             self.again.push(place);
             return None;
         };
-        let held = self.places[place].take()?;
+        let transfers = self.places[place].take()?.give_back();
         self.free.push(place);
-        Some(Ended { transfer: held.give_back(), outcome })
+        if outcome.is_err() && transfers.len() > 1 {
+            self.apart.extend(transfers.into_iter().rev());
+            return None;
+        }
+        Some(Ended { transfers, outcome })
     }
 
     fn enter_again(&mut self) {
@@ -219,9 +242,9 @@ struct Part {
     bytes: usize,
 }
 
-/// A transfer whose memory is the kernel's.
+/// Transfers, side by side, whose memory is the kernel's.
 struct Held {
-    transfer: *mut dyn Transfer,
+    transfers: Vec<*mut dyn Transfer>,
     at: u64,
     is_read: bool,
     /// What has not been moved yet. The kernel reads it; its buffer does not move while an entry is under way.
@@ -232,37 +255,42 @@ struct Held {
 }
 
 impl Held {
-    fn take(transfer: Box<dyn Transfer>) -> Self {
-        let at = transfer.at();
-        let transfer = Box::into_raw(transfer);
-        // SAFETY: from a box a moment ago, and borrowed for as long as the kernel has the memory: nobody touches it before `give_back`.
-        let parts = unsafe { &mut *transfer }.parts();
-        let (is_read, mut left) = match parts {
-            Parts::Into(parts) => {
-                let part = |part: &mut [u8]| Part { start: part.as_mut_ptr(), bytes: part.len() };
-                (true, parts.into_iter().map(part).collect::<Vec<_>>())
+    fn take(transfers: Vec<Box<dyn Transfer>>) -> Self {
+        let at = transfers.first().map_or(0, |first| first.at());
+        let transfers: Vec<_> = transfers.into_iter().map(Box::into_raw).collect();
+        let (mut is_read, mut left) = (true, Vec::new());
+        for transfer in &transfers {
+            // SAFETY: from a box a moment ago, and borrowed for as long as the kernel has the memory: nobody touches it before `give_back`.
+            let parts = unsafe { &mut **transfer }.parts();
+            match parts {
+                Parts::Into(parts) => {
+                    left.extend(parts.into_iter().map(|part| Part { start: part.as_mut_ptr(), bytes: part.len() }));
+                }
+                Parts::From(parts) => {
+                    is_read = false;
+                    // Never written through: the kernel's structure has no other type for it.
+                    let part = |part: &[u8]| Part { start: part.as_ptr().cast_mut(), bytes: part.len() };
+                    left.extend(parts.into_iter().map(part));
+                }
             }
-            Parts::From(parts) => {
-                // Never written through: the kernel's structure has no other type for it.
-                let part = |part: &[u8]| Part { start: part.as_ptr().cast_mut(), bytes: part.len() };
-                (false, parts.into_iter().map(part).collect())
-            }
-        };
+        }
         left.retain(|part| part.bytes > 0);
         let bytes = left.iter().map(|part| part.bytes as u64).sum();
-        Self { transfer, at, is_read, left, bytes, done_bytes: 0, tries: 0 }
+        Self { transfers, at, is_read, left, bytes, done_bytes: 0, tries: 0 }
     }
 
-    fn give_back(self) -> Box<dyn Transfer> {
+    fn give_back(self) -> Vec<Box<dyn Transfer>> {
         // SAFETY: made by `Box::into_raw` in `take`; the kernel has answered for the transfer or never had it; given back once, with `self`.
-        unsafe { Box::from_raw(self.transfer) }
+        self.transfers.into_iter().map(|transfer| unsafe { Box::from_raw(transfer) }).collect()
     }
 
     /// The kernel will not answer: whoever waits is told, and the memory stays the kernel's for ever.
     fn lose(&self) {
-        // SAFETY: made by `Box::into_raw` in `take` and not given back; only the ring's thread comes here, once, and what is called leaves
-        // the memory that the kernel has alone.
-        unsafe { &mut *self.transfer }.lost();
+        for transfer in &self.transfers {
+            // SAFETY: made by `Box::into_raw` in `take` and not given back; only the ring's thread comes here, once, and what is called
+            // leaves the memory that the kernel has alone.
+            unsafe { &mut **transfer }.lost();
+        }
     }
 
     /// Takes the kernel's answer; `None` if there is more to move.
@@ -335,6 +363,10 @@ mod tests {
             0
         }
 
+        fn bytes(&self) -> u64 {
+            self.into.len() as u64
+        }
+
         fn parts(&mut self) -> Parts<'_> {
             Parts::Into(vec![&mut self.into])
         }
@@ -355,7 +387,7 @@ mod tests {
         let mut ring = Ring::start(Arc::new(File::from(OwnedFd::from(silent))), wake, 2).unwrap();
         let is_lost = Arc::new(AtomicBool::new(false));
         let endless = Endless { into: Blocks::of(block::BYTES), is_lost: Arc::clone(&is_lost) };
-        assert!(ring.push(Box::new(endless)).is_none());
+        assert!(ring.push(vec![Box::new(endless)]).is_none());
         ring.submit().unwrap();
         drop(ring);
         assert!(is_lost.load(Ordering::SeqCst));

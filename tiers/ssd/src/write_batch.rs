@@ -234,6 +234,10 @@ impl Transfer for Stretch {
         self.at
     }
 
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     fn parts(&mut self) -> Parts<'_> {
         // From here on the device has it, whatever comes of it.
         self.tier.disk.begins_to_write(self.bytes);

@@ -11,7 +11,7 @@ use cairn_core::metrics::IoClass;
 use cairn_ssd::{Device, DeviceError, FileDevice, Full, RingQueue, RingTarget, ThreadQueue, TransferQueue};
 use cairn_testkit::dice::Dice;
 use cairn_testkit::fault_device::{Fault, FaultDevice};
-use transfers::{BLOCK, Buffer, Ledger, blocks, gate, read, write};
+use transfers::{BLOCK, Buffer, Ledger, Told, blocks, gate, read, write};
 
 /// A device and a queue over it. The queue goes first.
 struct Bench {
@@ -93,6 +93,7 @@ conformance!(
     no_class_waits_for_ever,
     a_full_line_is_a_value,
     the_end_of_the_device_is_short,
+    of_reads_side_by_side_those_beyond_the_end_cost_no_other,
     what_nobody_wants_is_not_begun,
     a_transfer_of_nothing_is_done,
     closing_ends_what_is_under_way_and_drops_what_waits,
@@ -161,13 +162,14 @@ mod check {
         let bench = make(256 * BLOCK as u64, 1, 256);
         let ledger = Ledger::default();
         let open = gate(&*bench.queue);
-        bench.queue.submit(IoClass::Write, write(&ledger, 200, blocks(1, 1))).unwrap();
-        bench.queue.submit(IoClass::Scrub, read(&ledger, 201, 1)).unwrap();
-        (0..100).for_each(|at| bench.queue.submit(IoClass::Demand, read(&ledger, at, 1)).unwrap());
+        bench.queue.submit(IoClass::Write, write(&ledger, 240, blocks(1, 1))).unwrap();
+        bench.queue.submit(IoClass::Scrub, read(&ledger, 242, 1)).unwrap();
+        // None beside another, which would go together.
+        (0..100).for_each(|at| bench.queue.submit(IoClass::Demand, read(&ledger, 2 * at, 1)).unwrap());
         open.send(()).unwrap();
         let order: Vec<_> = ledger.take(102).iter().map(|told| told.at).collect();
-        assert_eq!(order.iter().position(|at| *at == 200), Some(15), "after fifteen others");
-        assert_eq!(order.iter().position(|at| *at == 201), Some(16));
+        assert_eq!(order.iter().position(|at| *at == 240), Some(15), "after fifteen others");
+        assert_eq!(order.iter().position(|at| *at == 242), Some(16));
     }
 
     pub(super) fn a_full_line_is_a_value(make: Make) {
@@ -198,6 +200,26 @@ mod check {
                     assert_eq!((from, wanted_bytes, got_bytes), ((at * BLOCK) as u64, wanted, there));
                 }
                 other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn of_reads_side_by_side_those_beyond_the_end_cost_no_other(make: Make) {
+        let bench = make(8 * BLOCK as u64, 1, 64);
+        let ledger = Ledger::default();
+        bench.queue.submit(IoClass::Write, write(&ledger, 0, blocks(7, 8))).unwrap();
+        ledger.take(1);
+        let open = gate(&*bench.queue);
+        for at in 2..12 {
+            bench.queue.submit(IoClass::Demand, read(&ledger, at, 1)).unwrap();
+        }
+        open.send(()).unwrap();
+        for Told { at, outcome, buffer } in ledger.take(10) {
+            if at < 8 {
+                assert!(outcome.is_ok(), "block {at}: {outcome:?}");
+                assert!(*buffer == blocks(7, 8)[at * BLOCK..(at + 1) * BLOCK], "block {at} is not what was written");
+            } else {
+                assert!(matches!(outcome, Err(DeviceError::Short { got_bytes: 0, .. })), "block {at}: {outcome:?}");
             }
         }
     }

@@ -46,6 +46,10 @@ impl Transfer for Noted {
         (self.number * BLOCK) as u64
     }
 
+    fn bytes(&self) -> u64 {
+        BLOCK as u64
+    }
+
     fn parts(&mut self) -> Parts<'_> {
         self.is_alive();
         if self.class != IoClass::Write {

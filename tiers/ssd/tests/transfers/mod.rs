@@ -128,6 +128,10 @@ impl Transfer for Noted {
         (self.at * BLOCK) as u64
     }
 
+    fn bytes(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
     fn parts(&mut self) -> Parts<'_> {
         self.alive.0.0.begun.fetch_add(1, Ordering::SeqCst);
         // In two parts, where there is more than one block.
@@ -188,6 +192,9 @@ pub(crate) fn gate(queue: &dyn TransferQueue) -> SyncSender<()> {
     impl Transfer for Gate {
         fn at(&self) -> u64 {
             0
+        }
+        fn bytes(&self) -> u64 {
+            self.0.len() as u64
         }
         fn parts(&mut self) -> Parts<'_> {
             Parts::Into(vec![&mut self.0])
