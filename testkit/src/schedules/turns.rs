@@ -12,11 +12,14 @@ use parking_lot::Mutex;
 
 use crate::fault_device::{Fault, FaultDevice};
 
+/// What is written when a page's header is wiped.
+const HEADER_BYTES: u64 = 4096;
+
 /// What the owner of a test wants to know of a trim: where it begins.
 type OnTrim = Box<dyn Fn(u64) + Send + Sync>;
 
 /// A [`FaultDevice`] under a schedule. It panics if it is used as no device may be: two barriers at once, a barrier after one that failed, or
-/// something written where another call reads or writes at that moment.
+/// something written where another call reads or writes at that moment. A header alone may be wiped under a reader, who finds no page then.
 pub struct TurnDevice {
     inner: Arc<FaultDevice>,
     /// What a file would be, so that nobody takes the device for one that counts steps.
@@ -76,7 +79,8 @@ impl TurnDevice {
         {
             let mut book = self.book.lock();
             let meets = |(other, writes): &&(Range<u64>, bool)| {
-                (is_write || *writes) && other.start < range.end && range.start < other.end
+                let is_wipe = is_write && !writes && range.end - range.start == HEADER_BYTES;
+                (is_write || *writes) && !is_wipe && other.start < range.end && range.start < other.end
             };
             if let Some(other) = book.under_way.iter().find(meets) {
                 panic!("{range:?} is written={is_write} while another call uses {other:?}");

@@ -19,7 +19,7 @@ use cairn_testkit::payload;
 use cairn_testkit::schedules::TurnDevice;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 const FRONT_BYTES: u64 = 65_536;
 /// How often somebody looks whether all has ended.
 const LOOKS_MAX: usize = 1000;
@@ -55,6 +55,8 @@ pub(crate) struct House {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) device: Arc<TurnDevice>,
+    /// What lies behind the device.
+    pub(crate) disk: Arc<FaultDevice>,
     pub(crate) directory: Arc<MemoryDirectory>,
 }
 
@@ -62,8 +64,8 @@ impl House {
     /// An engine with pages of these chains on its SSD, and none in DRAM.
     pub(crate) fn new(room: Room, on_ssd: &[Vec<PageKey>]) -> Self {
         let region_bytes = BLOCK_BYTES + room.slots * SLOT_BYTES;
-        let disk = FaultDevice::new((FRONT_BYTES + room.regions * region_bytes) as usize);
-        let device = Arc::new(TurnDevice::new(Arc::new(disk)));
+        let disk = Arc::new(FaultDevice::new((FRONT_BYTES + room.regions * region_bytes) as usize));
+        let device = Arc::new(TurnDevice::new(Arc::clone(&disk)));
         format(device.clone(), region_bytes, on_ssd);
         let directory = Arc::new(MemoryDirectory::new());
         let metrics = new_metrics();
@@ -80,7 +82,7 @@ impl House {
         // Until then nothing is found, and nothing is written.
         engine.wait_rebuilt();
         device.take_reads();
-        Self { engine, namespace, metrics, device, directory }
+        Self { engine, namespace, metrics, device, disk, directory }
     }
 
     fn deadline(&self) -> Deadline {
@@ -130,9 +132,20 @@ impl House {
         records
     }
 
-    /// What must be so when nothing is under way. Loads that nobody waits for any more, and the writer, which settles its account after it
-    /// has answered, are given time to end.
+    /// Pages on the SSD that were found damaged.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.metrics.ssd_damaged.iter().map(|(_, counter)| counter.get()).sum()
+    }
+
+    /// What must be so when nothing is under way, and nothing was damaged.
     pub(crate) fn is_in_order(&self) {
+        assert_eq!((self.damaged(), self.metrics.dram_damaged.get(), self.metrics.ssd_read_failed.get()), (0, 0, 0));
+        self.is_settled();
+    }
+
+    /// What must be so when nothing is under way and no slot in quarantine. Loads that nobody waits for any more, and the writer, which
+    /// settles its account after it has answered, are given time to end.
+    pub(crate) fn is_settled(&self) {
         let is_busy =
             |stats: EngineStats| stats.dram.used_bytes > stats.dram.pages * PAGE_BYTES || stats.budget.held_bytes > 0;
         for _ in 0..LOOKS_MAX {
@@ -141,8 +154,6 @@ impl House {
             }
             thread::yield_now();
         }
-        let damaged: u64 = self.metrics.ssd_damaged.iter().map(|(_, counter)| counter.get()).sum();
-        assert_eq!((damaged, self.metrics.dram_damaged.get(), self.metrics.ssd_read_failed.get()), (0, 0, 0));
         assert_eq!((self.metrics.ssd_write_queue_pages.get(), self.metrics.ssd_write_queue_bytes.get()), (0, 0));
         let stats = self.engine.stats();
         assert!(!stats.write_quarantined);

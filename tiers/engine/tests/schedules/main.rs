@@ -9,4 +9,5 @@
 mod eviction;
 mod house;
 mod loads;
+mod scrub;
 mod write_queue;

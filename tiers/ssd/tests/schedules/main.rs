@@ -1,4 +1,4 @@
-//! The SSD tier under many schedules: slots, barriers, transfers, and the threads that move them.
+//! The SSD tier under many schedules: slots, barriers, batches, transfers, and the threads that move them.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::expect_used,
@@ -7,8 +7,10 @@
 )]
 
 mod barriers;
+mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod ring;
 mod slots;
 mod threads;
 mod transfers;
