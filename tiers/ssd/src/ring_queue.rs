@@ -160,7 +160,9 @@ impl Shared {
     fn fill(&self, ring: &mut Ring, depth: usize, ended: &mut Vec<Ended>) -> bool {
         while ring.under_way() < depth {
             if let Some(alone) = ring.next_apart() {
-                ended.extend(ring.push(vec![alone]));
+                if alone.is_wanted() {
+                    ended.extend(ring.push(vec![alone]));
+                }
                 continue;
             }
             let mut state = self.state.lock();
@@ -179,7 +181,7 @@ impl Shared {
                 ended.extend(ring.push(wanted));
             } else {
                 // They may leave a hole.
-                ended.extend(wanted.into_iter().flat_map(|transfer| ring.push(vec![transfer])));
+                ring.set_apart(wanted);
             }
         }
         true

@@ -64,7 +64,7 @@ pub(crate) struct Ring {
     free: Vec<usize>,
     /// Places whose entry is to be submitted again.
     again: Vec<usize>,
-    /// Transfers that failed together.
+    /// Transfers that are to go alone, the next one last.
     apart: Vec<Box<dyn Transfer>>,
 }
 
@@ -102,20 +102,22 @@ impl Ring {
         self.places.len() - self.free.len()
     }
 
-    /// A transfer that failed together with others, and is to be pushed alone before any other.
+    /// A transfer that is to be pushed alone, before any other.
     pub(crate) fn next_apart(&mut self) -> Option<Box<dyn Transfer>> {
         self.apart.pop()
     }
 
-    /// Begins a transfer, or several that lie side by side and move the same way, at the next [`Ring::submit`] or [`Ring::wait`]. If the ring is
-    /// full, or there is nothing to move, it has ended.
-    pub(crate) fn push(&mut self, mut transfers: Vec<Box<dyn Transfer>>) -> Option<Ended> {
+    /// Keeps transfers that are to go alone, in this order, for [`Ring::next_apart`].
+    pub(crate) fn set_apart(&mut self, transfers: Vec<Box<dyn Transfer>>) {
+        self.apart.extend(transfers.into_iter().rev());
+    }
+
+    /// Begins a transfer, or several that lie side by side and move the same way, at the next [`Ring::submit`] or [`Ring::wait`]. If there is
+    /// nothing to move, it has ended. If the ring is full, they are set apart.
+    pub(crate) fn push(&mut self, transfers: Vec<Box<dyn Transfer>>) -> Option<Ended> {
         let Some(place) = self.free.pop() else {
-            let last = transfers.pop()?;
-            self.apart.append(&mut transfers);
-            let source = io::Error::from(ErrorKind::WouldBlock);
-            let outcome = Err(DeviceError::Io { operation: "queue", at: last.at(), bytes: 0, source });
-            return Some(Ended { transfers: vec![last], outcome });
+            self.set_apart(transfers);
+            return None;
         };
         let held = Held::take(transfers);
         if held.left.is_empty() {
@@ -165,7 +167,7 @@ impl Ring {
         let transfers = self.places[place].take()?.give_back();
         self.free.push(place);
         if outcome.is_err() && transfers.len() > 1 {
-            self.apart.extend(transfers.into_iter().rev());
+            self.set_apart(transfers);
             return None;
         }
         Some(Ended { transfers, outcome })
