@@ -8,18 +8,21 @@ import sys
 ALLOWED = {
     "cairn-core": set(),
     "cairn-policy": {"cairn-core"},
-    "cairn-pool": {"cairn-core"},
+    "cairn-pool": {"cairn-core", "cairn-schedules"},
     "cairn-directory": {"cairn-core", "cairn-policy"},
-    "cairn-ssd": {"cairn-core"},
-    "cairn-engine": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd"},
+    "cairn-ssd": {"cairn-core", "cairn-schedules"},
+    "cairn-engine": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-schedules"},
     "cairn-proto": {"cairn-core"},
     "cairn-client": {"cairn-core", "cairn-proto"},
     "cairn-server": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-proto"},
     "kvctl": {"cairn-core", "cairn-proto", "cairn-client"},
     "cairn-bench": {"cairn-core", "cairn-policy", "cairn-pool", "cairn-directory", "cairn-ssd", "cairn-engine", "cairn-client", "cairn-testkit"},
-    "cairn-testkit": {"cairn-core", "cairn-policy", "cairn-ssd", "cairn-directory"},
+    "cairn-testkit": {"cairn-core", "cairn-policy", "cairn-ssd", "cairn-directory", "cairn-schedules"},
     "cairn-lazyfs": {"cairn-testkit"},
+    "cairn-schedules": set(),
 }
+# A scheduler of tests: outside the testkit it is there only with the feature of its name, which no package has by default.
+SCHEDULES = "cairn-schedules"
 # External package -> the only packages that may use it.
 ONLY = {
     "rocksdb": {"cairn-directory"},
@@ -27,6 +30,7 @@ ONLY = {
     "tonic": {"cairn-proto", "cairn-server", "cairn-client"},
     "axum": {"cairn-server"},
     "fuser": {"cairn-lazyfs"},
+    "shuttle": {"cairn-schedules"},
 }
 
 metadata = json.loads(
@@ -35,6 +39,8 @@ metadata = json.loads(
 faults = []
 for package in metadata["packages"]:
     name = package["name"]
+    if "default" in package["features"]:
+        faults.append(f"{name} has default features: name what is wanted instead")
     if name not in ALLOWED:
         faults.append(f"{name}: say in deploy/check-layers.py what it may use")
         continue
@@ -44,6 +50,8 @@ for package in metadata["packages"]:
             continue
         if (used.startswith("cairn-") or used == "kvctl") and used not in ALLOWED[name]:
             faults.append(f"{name} must not use {used}")
+        if used == SCHEDULES and name != "cairn-testkit" and not dependency["optional"]:
+            faults.append(f"{name} must use {used} by its feature `schedules` only")
         if name not in ONLY.get(used, {name}):
             faults.append(f"only {', '.join(sorted(ONLY[used]))} may use {used}, not {name}")
 for fault in faults:

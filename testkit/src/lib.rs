@@ -10,4 +10,5 @@ pub mod payload;
 pub mod real_disks;
 pub mod recorder;
 pub mod rigs;
+pub mod schedules;
 pub mod trials;

@@ -26,11 +26,11 @@ use cairn_core::{Clock, Durability, KeptOff, Moment, PageKey, Result};
 use cairn_directory::{Directory, DirectoryError};
 use cairn_policy::{Admission, Budget, Ledger, Link, Plan, WritePolicy};
 use cairn_ssd::SsdTier;
-use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::namespace::Namespace;
 use crate::recovery::{OpenMode, Recovery};
+use crate::sync::Mutex;
 
 /// Everything is written in blocks of this size.
 pub(crate) const BLOCK_BYTES: u64 = 4096;

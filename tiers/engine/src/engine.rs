@@ -1,7 +1,6 @@
 //! The engine: what it is made of, how it opens and closes, and the calls that are short.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cairn_core::{
@@ -11,8 +10,6 @@ use cairn_core::{
 use cairn_directory::{Directory, NamespaceNo, NamespaceRecord};
 use cairn_pool::{Pool, SealedPage};
 use cairn_ssd::{IoSettings, PageIo, ReadFault, SsdComponents, SsdError, SsdTier};
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::Semaphore;
 use tracing::{error, warn};
 
 use crate::catalogue::Catalogue;
@@ -25,6 +22,7 @@ use crate::recovery::{OpenMode, Recovery, recover};
 use crate::scrub::{self, Scrub};
 use crate::settings::{Components, EngineSettings};
 use crate::sparing::PageTroubles;
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, Semaphore, scope, spawn_blocking, timeout};
 use crate::values::Shape;
 use crate::write_queue::{Work, WriteQueue};
 use crate::writer;
@@ -159,7 +157,7 @@ impl Engine {
         });
         let writer = {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
+            Builder::new()
                 .name("cairn-writer".to_owned())
                 .spawn(move || writer::run(&shared))
                 .map_err(|e| Error::new(ErrorKind::Internal, "start the writer thread").caused_by(e))?
@@ -243,12 +241,12 @@ impl Engine {
         self.shared.scrub.stop();
         self.shared.queue.stop(false);
         let shared = Arc::clone(&self.shared);
-        let closing = tokio::task::spawn_blocking(move || {
+        let closing = spawn_blocking(move || {
             // A panic of either has been reported by its thread.
             let _ = (scrub.map(JoinHandle::join), writer.join());
             shared.end()
         });
-        match tokio::time::timeout(grace, closing).await {
+        match timeout(grace, closing).await {
             Ok(Ok(Ok(()))) => Closed::Orderly,
             Ok(Ok(Err(failed))) => {
                 error!(cause = failed.chain(), "close the storage");
@@ -283,7 +281,7 @@ impl Engine {
 
 /// Does both at once.
 fn beside<A, B: Send>(one: impl FnOnce() -> A, other: impl FnOnce() -> B + Send) -> (A, B) {
-    std::thread::scope(|scope| {
+    scope(|scope| {
         let other = scope.spawn(other);
         let one = one();
         (one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

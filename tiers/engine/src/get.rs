@@ -12,6 +12,7 @@ use crate::engine::{Engine, Shared};
 use crate::load::{self, Loaded, Start, Ticket, Wanted};
 use crate::namespace::Namespace;
 use crate::reuse;
+use crate::sync::timeout;
 use crate::values::OutOfOrder;
 
 /// What a get asks for, beyond the chain.
@@ -147,13 +148,13 @@ impl Get {
                 Some(Planned::Ssd(_)) => {
                     self.let_go_of_later();
                     let (shared, namespace) = (Arc::clone(&self.shared), Arc::clone(&self.namespace));
-                    match tokio::time::timeout(left, load::start(&shared, &namespace)).await {
+                    match timeout(left, load::start(&shared, &namespace)).await {
                         Ok(Some(start)) => self.start_front(start),
                         Ok(None) | Err(_) => self.stop(StopReason::NoSpace),
                     }
                 }
                 Some(Planned::Unheld) => self.look_up_front(),
-                Some(Planned::Loading(ticket)) => match tokio::time::timeout(left, ticket.wait()).await {
+                Some(Planned::Loading(ticket)) => match timeout(left, ticket.wait()).await {
                     Err(_) => self.stop(StopReason::Deadline),
                     Ok(Loaded::Page(page)) => match page.verified() {
                         Ok(bytes) => return Some(self.hand_over(bytes, Tier::Ssd)),

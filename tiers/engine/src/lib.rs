@@ -42,6 +42,7 @@ mod scrub;
 mod settings;
 mod sparing;
 mod stats;
+mod sync;
 mod under_way;
 mod values;
 mod verify;

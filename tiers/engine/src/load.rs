@@ -4,6 +4,8 @@
 //! The frame belongs to the read until the device has answered. What bounds it: a load needs a place in the read queue and a frame
 //! before it starts ([`Start`]), so there are never more loads, waited for or not, than places.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -12,14 +14,12 @@ use cairn_core::{Generation, Moment, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::{Expected, ReadFault, ReadJob, ReadPin, Submitted};
-use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
-use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::error;
 
 use crate::engine::Shared;
 use crate::namespace::Namespace;
 use crate::room;
+use crate::sync::{Mutex, OwnedSemaphorePermit, spawn, watch};
 
 /// A page on the SSD that somebody wants; the pin keeps its slot from being reused.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ pub(crate) enum Loaded {
 /// A page, by its name and the filling of its slot.
 type LoadName = (NamespaceNo, PageKey, Generation);
 
-/// The loads in flight.
+/// The loads in flight. The lock is taken before the catalogue's.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    in_flight: DashMap<LoadName, watch::Receiver<Option<Loaded>>>,
+    in_flight: Mutex<HashMap<LoadName, watch::Receiver<Option<Loaded>>>>,
 }
 
 /// A place in the line for a load's result.
@@ -95,8 +95,9 @@ pub(crate) async fn start(shared: &Shared, namespace: &Namespace) -> Option<Star
 /// Joins the load of a page that is in flight, or finds the page in DRAM.
 pub(crate) fn join(shared: &Shared, namespace: &Namespace, wanted: &Wanted) -> Option<Ticket> {
     let name = name_of(namespace, wanted);
-    if let Some(running) = shared.loads.in_flight.get(&name) {
-        return Some(Ticket(running.clone()));
+    let running = shared.loads.in_flight.lock().get(&name).cloned();
+    if let Some(running) = running {
+        return Some(Ticket(running));
     }
     // A load is published before it leaves the table, so what is in neither place has not been loaded since the caller looked.
     in_dram(shared, &name).map(|page| Ticket::answered(Loaded::Page(page)))
@@ -105,26 +106,27 @@ pub(crate) fn join(shared: &Shared, namespace: &Namespace, wanted: &Wanted) -> O
 /// Loads a page, or joins whoever was faster. Must be called within a runtime.
 pub(crate) fn load(shared: &Arc<Shared>, namespace: &Arc<Namespace>, wanted: Wanted, start: Start) -> Ticket {
     let name = name_of(namespace, &wanted);
-    match shared.loads.in_flight.entry(name) {
-        Entry::Occupied(running) => Ticket(running.get().clone()),
+    let (tell, told) = match shared.loads.in_flight.lock().entry(name) {
+        Entry::Occupied(running) => return Ticket(running.get().clone()),
         Entry::Vacant(free) => {
             if let Some(page) = in_dram(shared, &name) {
                 return Ticket::answered(Loaded::Page(page));
             }
             let (tell, told) = watch::channel(None);
             free.insert(told.clone());
-            let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
-            let read = Read::begin(&shared, wanted, start);
-            tokio::spawn(async move {
-                let leave = Leave { shared: &shared, name };
-                let loaded = read.end(&shared, &namespace).await;
-                drop(leave);
-                // Nobody may be waiting any more.
-                let _ = tell.send(Some(loaded));
-            });
-            Ticket(told)
+            (tell, told)
         }
-    }
+    };
+    let (shared, namespace) = (Arc::clone(shared), Arc::clone(namespace));
+    let read = Read::begin(&shared, wanted, start);
+    spawn(async move {
+        let leave = Leave { shared: &shared, name };
+        let loaded = read.end(&shared, &namespace).await;
+        drop(leave);
+        // Nobody may be waiting any more.
+        let _ = tell.send(Some(loaded));
+    });
+    Ticket(told)
 }
 
 fn name_of(namespace: &Namespace, wanted: &Wanted) -> LoadName {
@@ -145,7 +147,7 @@ struct Leave<'a> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.shared.loads.in_flight.remove(&self.name);
+        self.shared.loads.in_flight.lock().remove(&self.name);
     }
 }
 

@@ -7,7 +7,8 @@ use cairn_core::{Error, ErrorKind, Identity, KeyScheme, NamespaceId, Principal, 
 use cairn_directory::NamespaceNo;
 use cairn_pool::TenantNo;
 use dashmap::DashMap;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// One identity of one tenant, opened.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! How fast the SSD tier has been reading lately.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// Weight of the newest page in the moving average: 1 / 8.
 const NEWEST_SHARE: u64 = 8;

@@ -16,13 +16,13 @@ use cairn_core::{
 use cairn_policy::Link;
 use cairn_pool::{PageBufMut, SealedPage};
 use cairn_ssd::ReadPin;
-use tokio::sync::oneshot;
 
 use crate::endurance::{Admitted, fingerprint};
 use crate::engine::{Engine, Shared};
 use crate::get::out_of_order;
 use crate::namespace::Namespace;
 use crate::room;
+use crate::sync::{oneshot, timeout};
 use crate::values::{PageName, Published};
 use crate::write_queue::{Acknowledge, Offered, WriteJob};
 
@@ -157,6 +157,7 @@ impl Put {
         self.held.clear();
         let (shared, namespace, patience) = (Arc::clone(&self.shared), Arc::clone(&self.namespace), self.patience());
         let frame = tokio::select! {
+            biased;
             frame = room::frame(&shared, &namespace, parent, patience) => frame,
             // Pages of this very put may have to reach the SSD before any memory comes free.
             () = self.keep_sending() => None,
@@ -201,7 +202,7 @@ impl Put {
         self.send_postponed().await;
         for (page, answered) in std::mem::take(&mut self.pending) {
             let left = self.deadline.remaining(&*self.shared.clock);
-            if matches!(tokio::time::timeout(left, answered).await, Ok(Ok(true))) {
+            if matches!(timeout(left, answered).await, Ok(Ok(true))) {
                 self.now_durable(page);
             }
         }
@@ -366,7 +367,7 @@ impl Put {
             room.as_mut().enable();
             self.send_what_fits();
             let left = self.deadline.remaining(&*shared.clock);
-            if self.postponed.is_empty() || left.is_zero() || tokio::time::timeout(left, room).await.is_err() {
+            if self.postponed.is_empty() || left.is_zero() || timeout(left, room).await.is_err() {
                 return;
             }
         }

@@ -11,18 +11,17 @@
 //!
 //! *Slots*: the bytes of a page that was found damaged. Nothing is written there until they are released, or the server starts again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cairn_core::{Error, ErrorKind, Moment, Result};
 use cairn_directory::Change;
 use cairn_ssd::QuarantinedSlot;
-use parking_lot::Mutex;
 use tracing::{debug, error, info, warn};
 
 use crate::endurance::COMMIT_BYTES;
 use crate::engine::{Engine, Shared};
 use crate::recovery::OpenMode;
+use crate::sync::{AtomicBool, Mutex, Ordering, oneshot};
 use crate::values::Left;
 use crate::write_queue::Work;
 use crate::writer::{self, BATCH_PAGES_MAX};
@@ -155,7 +154,7 @@ impl Engine {
     /// # Errors
     /// `Unavailable` if the SSD or the directory still fail, or the writer has ended: nothing is written then, as before.
     pub async fn release_writes(&self) -> Result<()> {
-        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         self.shared.queue.push(Work::Release(answer));
         let ended = || Error::new(ErrorKind::Unavailable, "the writer has ended: start the server again");
         answered.await.unwrap_or_else(|_| Err(ended()))

@@ -10,6 +10,7 @@ use cairn_pool::PageBufMut;
 
 use crate::engine::Shared;
 use crate::namespace::Namespace;
+use crate::sync::timeout;
 
 /// Takes a frame for a page of `namespace`, without evicting the page `spared`. `None`: everything else was in use until `deadline`, or no
 /// arena can hold such a page. Cancel-safe.
@@ -27,10 +28,7 @@ pub(crate) async fn frame(
             return Some(frame);
         }
         let left = deadline.remaining(&*shared.clock);
-        if namespace.page_bytes() > shared.page_bytes_max
-            || left.is_zero()
-            || tokio::time::timeout(left, freed).await.is_err()
-        {
+        if namespace.page_bytes() > shared.page_bytes_max || left.is_zero() || timeout(left, freed).await.is_err() {
             return None;
         }
     }

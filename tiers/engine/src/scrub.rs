@@ -10,20 +10,18 @@
 //! Where the scrub is, the writer thread saves now and then, and at the close. After an unclean stop, or if nobody remembers, a pass begins at once.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cairn_core::{Error, ErrorKind, Moment, Result};
 use cairn_directory::{Directory, DirectoryError, NamespaceNo};
 use cairn_policy::{Due, ScrubMark, ScrubPlan, Timetable};
 use cairn_ssd::SsdTier;
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::endurance::{COMMIT_BYTES, REMEMBER_INTERVAL};
 use crate::engine::{Engine, Shared};
 use crate::recovery::OpenMode;
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, Notify};
 use crate::under_way::{UnderWay, Verified};
 use crate::values::ToVerify;
 use crate::write_queue::Work;
@@ -335,7 +333,7 @@ fn until_due(state: &State, shared: &Shared, now: Moment) -> Duration {
 /// Starts the thread.
 pub(crate) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("cairn-scrub".to_owned());
+    let thread = Builder::new().name("cairn-scrub".to_owned());
     let started = thread.spawn(move || run(&shared));
     started.map_err(|e| Error::new(ErrorKind::Internal, "start the scrub's thread").caused_by(e))
 }

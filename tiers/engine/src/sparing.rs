@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cairn_core::Moment;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// Lines in one period.
 const LINES_MAX: u32 = 10;

@@ -12,6 +12,7 @@ use cairn_directory::NamespaceNo;
 use crate::engine::{Engine, Shared};
 use crate::namespace::Namespace;
 use crate::scrub::{Place, Scrub};
+use crate::sync::sleep;
 use crate::under_way::{UnderWay, Verified};
 
 /// When to ask again while another verification is under way.
@@ -81,7 +82,7 @@ impl Verification {
             if pages.is_empty() {
                 match scrub.until_free(self.shared.clock.now()) {
                     Duration::ZERO => self.next_region(),
-                    wait => tokio::time::sleep(wait.min(WAIT_MAX)).await,
+                    wait => sleep(wait.min(WAIT_MAX)).await,
                 }
                 continue;
             }

@@ -10,10 +10,9 @@ use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{Moment, NamespaceId, PageKey};
 use cairn_directory::NamespaceNo;
 use cairn_pool::SealedPage;
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, oneshot};
 
 use crate::endurance::{Charge, REMEMBER_INTERVAL};
+use crate::sync::{Condvar, Mutex, Notify, oneshot};
 use crate::values::{Left, PageName};
 
 /// A page to be written.

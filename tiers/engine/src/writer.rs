@@ -20,6 +20,7 @@ use crate::quarantine::{release_writes, resume};
 use crate::rebuild;
 use crate::reclaim::make_room;
 use crate::scrub;
+use crate::sync::oneshot;
 use crate::values::{Again, Coming, Left, PageName, Wants};
 use crate::write_queue::{Work, WriteJob};
 
@@ -335,7 +336,7 @@ fn skip(shared: &Shared, job: WriteJob, reason: Skipped) {
 
 /// Asks the writer to clear a namespace.
 pub(crate) async fn ask_to_clear(shared: &Shared, no: NamespaceNo, id: NamespaceId) -> Result<u64> {
-    let (answer, answered) = tokio::sync::oneshot::channel();
+    let (answer, answered) = oneshot::channel();
     shared.queue.push(Work::Clear(no, id, answer));
     answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the server is stopping")))
 }

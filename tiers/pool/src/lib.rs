@@ -26,6 +26,7 @@ mod page;
 mod pool;
 #[allow(unsafe_code, reason = "maps memory and hands out slices of it; the one place that does")]
 mod raw;
+mod sync;
 
 pub use backing::{BackingBytes, HugePages};
 pub use error::{Damaged, Mismatch, PoolError};

@@ -6,12 +6,9 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
-use std::thread;
 
 use cairn_core::metrics::{Backing, Metrics};
 use cairn_core::{Grid, SlotId};
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::backing::{self, BackingBytes, HugePages};
@@ -19,6 +16,7 @@ use crate::error::PoolError;
 use crate::limits;
 use crate::page::PageBufMut;
 use crate::raw::{Arena, Frame, HUGE_BYTES, Kind, UNIT_BYTES};
+use crate::sync::{Condvar, Mutex, MutexGuard, Notify, thread};
 
 /// Each arena is one mapping and one file, and the kernel's default lets a process have 65,530 mappings.
 const ARENAS_MAX: u64 = 32_768;

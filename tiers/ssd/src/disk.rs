@@ -5,14 +5,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cairn_core::Clock;
 use cairn_core::metrics::Metrics;
-use parking_lot::Mutex;
 
 use crate::device::{Device, DeviceError, total};
 use crate::error::SsdError;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,

@@ -50,6 +50,7 @@ mod sector;
 mod slots;
 mod start;
 mod superblock;
+mod sync;
 mod thread_queue;
 mod tier;
 mod transfer;

@@ -40,6 +40,9 @@ pub(crate) fn look_at_each<P: Copy + Send + Sync, T: Send>(
 fn look_at_once<P: Copy + Sync, T: Send>(places: &[P], look: &(impl Fn(P) -> T + Sync)) -> Vec<T> {
     let share = places.len().div_ceil(READS_MAX).max(SHARE_MIN);
     let work = |share: &[P]| -> Vec<T> { share.iter().map(|place| look(*place)).collect() };
+    if places.len() <= share {
+        return work(places);
+    }
     std::thread::scope(|scope| {
         let spawn =
             |share| std::thread::Builder::new().name("ssd-look".to_owned()).spawn_scoped(scope, move || work(share));

@@ -11,12 +11,12 @@ use std::task::{Context, Poll};
 use cairn_core::metrics::IoClass;
 use cairn_core::{Moment, SlotId};
 use thiserror::Error as ThisError;
-use tokio::sync::oneshot;
 
 use crate::block::{self, Block, Blocks};
 use crate::device::DeviceError;
 use crate::error::ReadFault;
 use crate::slots::ReadPin;
+use crate::sync::oneshot;
 use crate::tier::{Expected, SsdTier, read_fault};
 use crate::transfer::{Full, Parts, Transfer, TransferQueue};
 use crate::write_batch::WriteBatch;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{Grid, Moment, Place, SlotId};
-use parking_lot::Mutex;
 
 use crate::layout::Layout;
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Slots {

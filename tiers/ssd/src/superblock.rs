@@ -4,7 +4,6 @@
 //! used only when both have it: whichever copy is lost, the other starts no lower than anything that was handed out.
 
 use cairn_core::{DeviceId, Generation, HeaderKey};
-use parking_lot::Mutex;
 
 use crate::block::{Block, EMPTY};
 use crate::device::DeviceError;
@@ -12,6 +11,7 @@ use crate::disk::Disk;
 use crate::error::SsdError;
 use crate::layout::{BLOCK_BYTES, FRONT_BYTES, Layout, SUPERBLOCKS_AT};
 use crate::sector::{self, Sector, VERSION};
+use crate::sync::Mutex;
 
 const MAGIC: [u8; 8] = *b"CAIRNSSD";
 /// How far the generation limit is raised at a time: two small writes for so many pages, and so many numbers lost by a crash, of 2^64.

@@ -5,14 +5,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 
 use cairn_core::metrics::{IoClass, Metrics};
-use parking_lot::{Condvar, Mutex};
 
 use crate::device::Device;
 use crate::error::SsdError;
 use crate::line::Lines;
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex};
 use crate::transfer::{Full, Parts, Transfer, TransferQueue};
 
 /// The threads and the lines they serve.

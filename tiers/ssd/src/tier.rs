@@ -10,7 +10,6 @@ use cairn_core::metrics::{Damage, Metrics};
 use cairn_core::{
     Checksum, Clock, DeviceId, Entropy, Generation, HeaderFault, HeaderKey, NamespaceId, PageHeader, PageKey, SlotId,
 };
-use parking_lot::Mutex;
 
 use crate::block::{self, Block, EMPTY};
 use crate::device::{Device, DeviceError};
@@ -20,6 +19,7 @@ use crate::layout::{FRONT_BYTES, Layout, slot_bytes};
 use crate::region::{self, Cut};
 use crate::slots::{ReadPin, Slots};
 use crate::superblock::{Run, Superblock, Superblocks};
+use crate::sync::Mutex;
 
 mod regions;
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use cairn_core::metrics::IoClass;
 use cairn_core::{Generation, SlotId};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::block::{self, Block, Blocks};
 use crate::device::DeviceError;
 use crate::error::SsdError;
 use crate::page_io::PageIo;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::tier::{PageFacts, Prepared, SsdTier};
 use crate::transfer::{Full, Parts, Transfer};
 

@@ -124,6 +124,11 @@ pub(crate) fn begin(tier: &SsdTier, batch: &mut WriteBatch<'_>, number: u64, pag
     Written { slot, facts, expected: expected(&facts, generation, page_bytes as u64) }
 }
 
+/// A page that was written by other means.
+pub(crate) fn written(slot: SlotId, facts: PageFacts, generation: Generation, page_bytes: usize) -> Written {
+    Written { slot, facts, expected: expected(&facts, generation, page_bytes as u64) }
+}
+
 fn expected(facts: &PageFacts, generation: Generation, payload_bytes: u64) -> Expected {
     let PageFacts { namespace, key, checksum, .. } = *facts;
     Expected { namespace, key, generation, checksum, payload_bytes }
