@@ -92,9 +92,9 @@ fn rig(policy: WritePolicy, plan: Plan) -> (Rig, Arc<JumpClock>) {
     (rig, clock)
 }
 
-/// Waits until nothing is on its way to the SSD: whatever is held has been settled or given back.
+/// Waits until nothing is on its way to the SSD: whatever is held has been settled or given back, and what was written can be found.
 async fn settled(cairn: &Running) {
-    while cairn.engine.stats().budget.held_bytes > 0 {
+    while cairn.engine.stats().budget.held_bytes > 0 || cairn.metrics.ssd_write_queue_bytes.get() > 0 {
         tokio::task::yield_now().await;
     }
 }
