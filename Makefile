@@ -33,7 +33,7 @@ nightly: setup ## The rigs with their counts for a night, about six hours; PERCE
 	@$(CARGO) build --release --workspace --bins --locked
 	@$(ENV) export CAIRN_NIGHTLY=$(PERCENT) CAIRN_SEED=$${CAIRN_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	cargo test --release --locked --no-fail-fast -p cairn-core -p cairn-directory -p cairn-ssd -p cairn-engine -p cairn-server \
-	  --test fuzz --test grid --test index_model --test crash --test kills --test scarce -- --nocapture && \
+	  --test fuzz --test grid --test index_model --test crash --test engine --test kills --test scarce -- --nocapture && \
 	cargo test --release --locked --no-fail-fast $(SCHEDULES) -- --nocapture && \
 	cargo test --release --locked -p cairn-bench --test kill -- --nocapture
 

@@ -12,6 +12,8 @@ use cairn_core::metrics::Metrics;
 use cairn_engine::Engine;
 use prometheus::{Encoder, Registry, TEXT_FORMAT, TextEncoder};
 
+use crate::drive_health::DriveHealth;
+
 /// Whether the server takes calls; shared by everyone who reports it.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Stopping(Arc<AtomicBool>);
@@ -30,6 +32,7 @@ impl Stopping {
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) drive: Arc<DriveHealth>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
     pub(crate) stopping: Stopping,
@@ -45,8 +48,9 @@ pub(crate) fn router(shown: Shown) -> Router {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Page {
-    // The snapshot also sets the gauges that nobody counts up and down.
+    // The snapshots also set the gauges that nobody counts up and down.
     shown.engine.stats();
+    shown.drive.look();
     shown.metrics.resident_bytes.set(i64::try_from(crate::process::resident_bytes()).unwrap_or(i64::MAX));
     let mut text = Vec::new();
     match TextEncoder::new().encode(&shown.registry.gather(), &mut text) {

@@ -27,6 +27,7 @@ use crate::connections::{Listener, Patience, Phase, Rules, reached};
 use crate::data_folder::DataFolder;
 use crate::door::Door;
 use crate::doorway::Doorway;
+use crate::drive_health::{DriveHealth, Question};
 use crate::http::{self, Shown, Stopping};
 use crate::process;
 use crate::storage::{self, Storage, StorageError};
@@ -96,6 +97,8 @@ pub struct Running {
     phase: watch::Sender<Phase>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
     showing: JoinHandle<io::Result<()>>,
+    /// Asks the drive for its health.
+    asking: JoinHandle<()>,
     /// Let go of only when the storage is closed: whatever else ends the server, something may still write there until the process ends.
     folder: ManuallyDrop<DataFolder>,
 }
@@ -142,9 +145,12 @@ impl Server {
         if insecure {
             warn!(%address, %metrics_address, "anyone who reaches this address can read and clear every page: there is no authentication");
         }
+        let question = Question::new(folder.ssd_file(), settings.ssd.health_program.0.clone());
+        let drive = DriveHealth::new(question, Arc::clone(&shared.clock), Arc::clone(&shared.metrics));
         let house = House {
             rooms: Arc::new(Rooms {
                 engine: Arc::clone(&engine),
+                drive: Arc::clone(&drive),
                 door: Door::new(&settings.limits, Arc::clone(&shared.clock), Arc::clone(&shared.metrics)),
                 limits: settings.limits.clone(),
                 metrics: Arc::clone(&shared.metrics),
@@ -157,6 +163,7 @@ impl Server {
         let stopping = Stopping::default();
         let shown = Shown {
             engine: Arc::clone(&engine),
+            drive: Arc::clone(&drive),
             metrics: shared.metrics,
             registry,
             stopping: stopping.clone(),
@@ -166,10 +173,23 @@ impl Server {
         let (reporter, serving) = serve(house, &settings.limits, listener, insecure, now).await;
         // Shown until the very end: that the server is stopping is worth seeing.
         let showing = tokio::spawn(async move { axum::serve(metrics_listener, http::router(shown)).await });
+        let asking = tokio::spawn(drive.watch());
         info!(%address, %metrics_address, data = %settings.data.dir.display(), "serving");
         let clock = shared.clock;
         let folder = ManuallyDrop::new(folder);
-        Ok(Running { address, metrics_address, engine, clock, stopping, reporter, phase, serving, showing, folder })
+        Ok(Running {
+            address,
+            metrics_address,
+            engine,
+            clock,
+            stopping,
+            reporter,
+            phase,
+            serving,
+            showing,
+            asking,
+            folder,
+        })
     }
 }
 
@@ -201,6 +221,7 @@ impl Running {
     /// taken until the process ends. Tells which it was.
     pub async fn stop(mut self, grace: Duration) -> Closed {
         info!(grace_s = grace.as_secs_f64(), "stopping");
+        self.asking.abort();
         let deadline = Deadline::after(&*self.clock, grace);
         self.stopping.begin();
         self.reporter.stop().await;

@@ -64,3 +64,23 @@ async fn without_a_budget_everything_is_written_and_counted() {
     assert_eq!((stats.policy.as_str(), stats.plan_day_bytes, stats.bucket_bytes), ("all", 0, 0));
     assert!(stats.written_bytes > 2 * PAGE_BYTES && stats.years_left.is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drive_that_is_not_asked_or_not_known_leaves_the_ledger_in_its_place_and_says_why() {
+    let mut house = House::open().await;
+    let stats = house.stats().await.budget.unwrap();
+    assert_eq!((stats.drive, stats.drive_unknown.as_str()), (None, "ssd.health_program is empty"));
+    assert_eq!(stats.wear_source, "ledger");
+    assert!(house.http("/metrics").await.contains("cairn_ssd_drive_known 0"));
+    // No program, or no drive that could be asked, whatever this machine has: the server is as it was, and there is a reason.
+    let absent = house.folder.path().join("smartctl");
+    let changes = [("ssd.health_program", absent.to_str().unwrap())];
+    let mut house = House::open_in(house.stop().await, &changes).await;
+    let has_reason = |stats: &v1::StatsResponse| {
+        let budget = stats.budget.as_ref().unwrap();
+        !budget.drive_unknown.is_empty() && budget.drive_unknown != "the drive is being asked for the first time"
+    };
+    house.until("the drive was asked in vain", has_reason).await;
+    assert_eq!(house.stats().await.budget.unwrap().drive, None);
+    house.stop().await;
+}

@@ -138,6 +138,17 @@ fn a_server_is_pinged_and_tells_what_it_is() {
 }
 
 #[test]
+fn the_budget_shows_the_drives_wear_or_why_it_is_not_known() {
+    let served = Served::start();
+    let budget = json(&served.kvctl(&["budget", "--json"]), 0);
+    let (drive, unknown) = (&budget["drive"], &budget["drive_unknown"]);
+    assert!(drive.is_object() || unknown.is_string(), "{budget}");
+    let text = served.kvctl(&["budget"]);
+    exits(&text, 0);
+    assert!(out(&text).contains("drive wear"), "{}", out(&text));
+}
+
+#[test]
 fn pages_are_put_matched_got_verified_and_listed() {
     let served = Served::start();
     let missing = json(&served.about("match", FOUR, &["--json"]), 1);

@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::House;
 use crate::door::Visit;
+use crate::drive_health::Wear;
 use crate::outlet::Outgoing;
 
 /// Longest list of namespaces: the most that gRPC clients take unless they are told otherwise, less what goes around it.
@@ -150,6 +151,9 @@ impl House {
     fn budget_stats(&self, budget: &BudgetStats) -> v1::BudgetStats {
         let metrics = &self.rooms.metrics;
         let plan = budget.plan;
+        let drive = self.rooms.drive.look();
+        let by_drive = drive.wear.as_ref().and_then(|wear| wear.years_left(budget.pace_day_bytes));
+        let by_ledger = plan.and_then(|plan| plan.years_left(budget.written_bytes, budget.pace_day_bytes));
         v1::BudgetStats {
             policy: budget.policy.name().to_owned(),
             plan_day_bytes: plan.map_or(0, |plan| plan.day_bytes()),
@@ -162,12 +166,14 @@ impl House {
             running_seconds: budget.running_seconds,
             plan_years: plan.map_or(0, |plan| plan.years()),
             rated_bytes: plan.map_or(0, |plan| u64::try_from(plan.rated_bytes()).unwrap_or(u64::MAX)),
-            years_left: plan.and_then(|plan| plan.years_left(budget.written_bytes, budget.pace_day_bytes)),
-            wear_source: "ledger".to_owned(),
+            years_left: by_drive.or(by_ledger),
+            wear_source: by_drive.map_or("ledger", |_| "drive").to_owned(),
             admitted_pages: metrics.ssd_admitted_pages.get(),
             refused_pages: counts(&metrics.ssd_refused_pages),
             refused_bytes: counts(&metrics.ssd_refused_bytes),
             not_durable_pages: metrics.put_not_durable.get(),
+            drive: drive.wear.map(drive_wear),
+            drive_unknown: drive.unknown.unwrap_or_default(),
         }
     }
 
@@ -186,6 +192,18 @@ impl House {
             put_bytes: metrics.put_bytes.get(),
             put_not_stored: counts(&metrics.put_not_stored),
         }
+    }
+}
+
+fn drive_wear(wear: Wear) -> v1::DriveWear {
+    v1::DriveWear {
+        disk: wear.disk,
+        used_percent: wear.log.used_percent,
+        written_bytes: wear.log.written_bytes,
+        pace_day_bytes: wear.pace_day_bytes,
+        spare_percent: wear.log.spare_percent,
+        critical_warning: wear.log.critical_warning,
+        age_seconds: wear.age.as_secs(),
     }
 }
 

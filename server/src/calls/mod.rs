@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::config::settings::LimitSettings;
 use crate::door::{Door, Visit};
+use crate::drive_health::DriveHealth;
 use crate::outlet::Outgoing;
 
 /// What every call may use. Cheap to clone.
@@ -31,6 +32,7 @@ pub(crate) struct House {
 pub(crate) struct Rooms {
     pub(crate) engine: Arc<Engine>,
     pub(crate) door: Door,
+    pub(crate) drive: Arc<DriveHealth>,
     pub(crate) limits: LimitSettings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -9,7 +9,7 @@ use cairn_pool::HugePages;
 use cairn_ssd::DeviceKind;
 use thiserror::Error as ThisError;
 
-use super::value::{LogFormat, LogLevel, Value};
+use super::value::{LogFormat, LogLevel, Program, Value};
 
 /// Bytes of an SSD file before its first region.
 const SSD_FRONT_BYTES: u64 = 64 << 10;
@@ -250,6 +250,8 @@ settings! {
             "A week: of 4 TiB that is 7 MB/s. Bits that rot are found before there are many.";
         scrub_bytes_per_second_max: ByteSize = "64MiB", "Bytes a second that the scrub reads at most; 0: as fast as the SSD can.",
             "Ten times what 4 TiB in a week need, and two per cent of what a fast drive reads.";
+        health_program: Program = "smartctl", "Program that asks the drive for its own wear, run as `smartctl --json=c -A /dev/DISK` at the start and once an hour, for 5 s at most; empty: the drive is not asked. `kvctl budget` shows what it told, or why it did not.",
+            "smartctl (package smartmontools, 7.0 or later) knows drives of every kind. It needs root's rights; where the server has none, name a script that runs it with them.";
     }
     /// How much may be written to the SSD. With neither `dwpd` nor `tbw` there is no limit; what is written is counted all the same.
     endurance: EnduranceSettings {

@@ -117,6 +117,22 @@ impl Value for PathBuf {
     }
 }
 
+/// A program by its name or path; none if the text is empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program(pub Option<PathBuf>);
+
+impl Value for Program {
+    const KIND: &'static str = "program, by name or path, or empty";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self((!text.is_empty()).then(|| PathBuf::from(text))))
+    }
+
+    fn text(&self) -> String {
+        self.0.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
 impl Value for DeviceKind {
     const KIND: &'static str = "`auto`, `io_uring` or `positioned`";
 

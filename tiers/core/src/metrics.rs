@@ -338,6 +338,12 @@ metrics! {
     budget_day_bytes: IntGauge, "cairn_write_budget_day_bytes", "bytes", "Bytes that may be written a day in the long run. 0 without a budget.";
     wear_day_bytes: IntGauge, "cairn_ssd_wear_day_bytes", "bytes", "Physical bytes written in the last 24 hours of running.";
     wear_bytes: IntGauge, "cairn_ssd_wear_bytes", "bytes", "Physical bytes written since the ledger was begun, over all runs.";
+    drive_known: IntGauge, "cairn_ssd_drive_known", "flag", "1 if the drive that the SSD file lies on has told its wear; while it is 0, so are the other cairn_ssd_drive metrics, and say nothing. `kvctl budget` says why.";
+    drive_wear_percent: IntGauge, "cairn_ssd_drive_wear_percent", "per cent", "Part of the drive's rated life that is used up, by its own count; more than 100 when it has outlived that.";
+    drive_written_bytes: IntGauge, "cairn_ssd_drive_written_bytes", "bytes", "Bytes ever written to the drive, by anyone, by its own count; 0 if it does not count them.";
+    drive_spare_percent: IntGauge, "cairn_ssd_drive_spare_percent", "per cent", "Spare blocks that the drive has left; 0 as well if it does not tell.";
+    drive_warning: IntGauge, "cairn_ssd_drive_warning_bits", "bits", "The NVMe drive's critical warning: 1 spare is low, 2 temperature, 4 not reliable, 8 read-only, 16 backup of its memory, 32 its persistent memory; 0: nothing.";
+    drive_age_seconds: IntGauge, "cairn_ssd_drive_age_seconds", "seconds", "Time since the drive told that.";
     ssd_damaged: IntCounter[Damage], "cairn_ssd_damaged_pages_total", "pages", "Pages found damaged on the SSD, by how; each was dropped.";
     ssd_scrubbed_pages: IntCounter, "cairn_ssd_scrubbed_pages_total", "pages", "Pages that the scrub, or a verification, has read and found whole.";
     ssd_scrubbed_bytes: IntCounter, "cairn_ssd_scrubbed_bytes_total", "bytes", "Page bytes that the scrub, or a verification, has read.";

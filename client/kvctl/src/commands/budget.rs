@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cairn_client::Client;
-use cairn_proto::v1::BudgetStats;
+use cairn_proto::v1::{BudgetStats, DriveWear};
 use serde_json::{Value, json};
 
 use super::stats::{counts_json, counts_text};
@@ -11,6 +11,15 @@ use crate::outcome::{Code, Failure};
 use crate::print::{Output, count, facts, number, rate, size, time};
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// The bits of an NVMe drive's critical warning, from the lowest.
+const WARNINGS: [&str; 6] = [
+    "its spare is low",
+    "its temperature is out of bounds",
+    "it is no longer reliable",
+    "it only reads",
+    "the backup of its memory has failed",
+    "its persistent memory is not reliable",
+];
 
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<Code, Failure> {
     let budget = client.stats().await?.budget;
@@ -27,7 +36,8 @@ fn as_text(budget: &BudgetStats) -> String {
     if let Some(percent) = of_plan(budget.pace_day_bytes, budget) {
         lines.push(("burn", format!("{percent} of the plan")));
     }
-    if budget.plan_years > 0 {
+    lines.extend(drive_lines(budget));
+    if budget.plan_years > 0 || budget.years_left.is_some() {
         lines.push(("lifetime", lifetime(budget)));
     }
     lines.push(("admitted", count(budget.admitted_pages, "page")));
@@ -67,17 +77,66 @@ fn written_today(budget: &BudgetStats) -> String {
 
 fn written_in_all(budget: &BudgetStats) -> String {
     let ran = time(Duration::from_secs(budget.running_seconds.max(1)));
-    format!("{} in {ran} of running (source: {})", size(budget.written_bytes), budget.wear_source)
+    format!("{} in {ran} of running (source: ledger)", size(budget.written_bytes))
+}
+
+/// What the drive says of itself, or why nothing is known of that.
+fn drive_lines(budget: &BudgetStats) -> Vec<(&'static str, String)> {
+    let Some(drive) = &budget.drive else {
+        let reason = &budget.drive_unknown;
+        // A server before there was such a thing gives none.
+        let unknown = || ("drive wear", format!("not known: {reason} (the ledger stands in its place)"));
+        return if reason.is_empty() { Vec::new() } else { vec![unknown()] };
+    };
+    let mut lines = vec![("drive wear", drive_wear(drive))];
+    if drive.critical_warning != 0 {
+        lines.push(("drive warns", warnings(drive.critical_warning)));
+    }
+    if !budget.drive_unknown.is_empty() {
+        lines.push(("drive silent", format!("not read again since: {}", budget.drive_unknown)));
+    }
+    lines
+}
+
+fn drive_wear(drive: &DriveWear) -> String {
+    let mut wear = format!("{} % of {}", drive.used_percent, drive.disk);
+    if let Some(bytes) = drive.written_bytes {
+        wear += &format!(", {} written to it by all", size(bytes));
+    }
+    if let Some(bytes) = drive.pace_day_bytes {
+        wear += &format!(", {} now", rate(bytes, DAY));
+    }
+    if let Some(percent) = drive.spare_percent {
+        wear += &format!(", {percent} % spare");
+    }
+    wear + &format!(" (source: drive, {} ago)", time(Duration::from_secs(drive.age_seconds)))
+}
+
+fn warnings(bits: u64) -> String {
+    let known = WARNINGS.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, what)| *what);
+    let other = (bits >> WARNINGS.len() != 0).then_some("something newer than this program");
+    known.chain(other).collect::<Vec<_>>().join(", ")
 }
 
 fn lifetime(budget: &BudgetStats) -> String {
-    let rated = u128::from(budget.rated_bytes).max(1);
-    let used = u128::from(budget.written_bytes) * 1000 / rated;
     let left = budget.years_left.map_or("no end in sight".to_owned(), |years| {
         if years > 100.0 { "more than 100 years left".to_owned() } else { format!("{years:.1} years left") }
     });
-    let plan = count(budget.plan_years, "year");
-    format!("{left} at this pace, planned {plan}; {}.{} % of {} used", used / 10, used % 10, size(budget.rated_bytes))
+    let plan = match budget.plan_years {
+        0 => String::new(),
+        years => format!(", planned {}", count(years, "year")),
+    };
+    format!("{left} at this pace{plan}; {}", used(budget))
+}
+
+/// How much of the drive's life is used, by what the years left are reckoned by.
+fn used(budget: &BudgetStats) -> String {
+    if let Some(drive) = budget.drive.as_ref().filter(|_| budget.wear_source == "drive") {
+        return format!("{} % of the drive used (source: drive)", drive.used_percent);
+    }
+    let rated = u128::from(budget.rated_bytes).max(1);
+    let used = u128::from(budget.written_bytes) * 1000 / rated;
+    format!("{}.{} % of {} used (source: ledger)", used / 10, used % 10, size(budget.rated_bytes))
 }
 
 /// A part of what the plan allows a day, in per cent.
@@ -94,7 +153,16 @@ fn as_json(budget: &BudgetStats) -> Value {
         "running_seconds": budget.running_seconds, "plan_years": budget.plan_years, "rated_bytes": budget.rated_bytes,
         "years_left": budget.years_left, "wear_source": budget.wear_source, "admitted_pages": budget.admitted_pages,
         "refused_pages": counts_json(&budget.refused_pages), "refused_bytes": counts_json(&budget.refused_bytes),
-        "not_durable_pages": budget.not_durable_pages,
+        "not_durable_pages": budget.not_durable_pages, "drive": budget.drive.as_ref().map(drive_json),
+        "drive_unknown": Some(&budget.drive_unknown).filter(|reason| !reason.is_empty()),
+    })
+}
+
+fn drive_json(drive: &DriveWear) -> Value {
+    json!({
+        "disk": drive.disk, "used_percent": drive.used_percent, "written_bytes": drive.written_bytes,
+        "pace_day_bytes": drive.pace_day_bytes, "spare_percent": drive.spare_percent,
+        "critical_warning": drive.critical_warning, "age_seconds": drive.age_seconds,
     })
 }
 
@@ -127,6 +195,58 @@ mod tests {
         }
         let owed = BudgetStats { level_bytes: -(1 << 20), ..budget };
         assert!(as_text(&owed).contains("none, 1.00 MiB are owed"));
+    }
+
+    fn drive() -> DriveWear {
+        DriveWear {
+            disk: "nvme0n1".to_owned(),
+            used_percent: 7,
+            written_bytes: Some(12 << 40),
+            pace_day_bytes: Some(86_400 << 20),
+            spare_percent: Some(98),
+            critical_warning: 0,
+            age_seconds: 1500,
+        }
+    }
+
+    #[test]
+    fn a_drive_that_tells_its_wear_is_shown_with_the_age_of_that_and_the_lifetime_is_reckoned_by_it() {
+        let told = BudgetStats {
+            policy: "all".to_owned(),
+            drive: Some(drive()),
+            years_left: Some(12.34),
+            wear_source: "drive".to_owned(),
+            ..BudgetStats::default()
+        };
+        let text = as_text(&told);
+        for line in [
+            "drive wear      7 % of nvme0n1, 12.0 TiB written to it by all, 1.00 MiB/s now, 98 % spare (source: drive, 25 min 00 s ago)",
+            "lifetime        12.3 years left at this pace; 7 % of the drive used (source: drive)",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let json = as_json(&told);
+        assert_eq!((&json["drive"]["used_percent"], &json["drive"]["age_seconds"]), (&json!(7), &json!(1500)));
+        assert_eq!((&json["wear_source"], &json["drive_unknown"]), (&json!("drive"), &Value::Null));
+        let sata = DriveWear { written_bytes: None, pace_day_bytes: None, spare_percent: None, ..drive() };
+        let text = as_text(&BudgetStats { drive: Some(sata), ..told.clone() });
+        assert!(text.contains("7 % of nvme0n1 (source: drive, 25 min 00 s ago)"), "{text}");
+        let warning = BudgetStats { drive: Some(DriveWear { critical_warning: 0b100_1001, ..drive() }), ..told };
+        let text = as_text(&warning);
+        let warns = "drive warns     its spare is low, it only reads, something newer than this program";
+        assert!(text.contains(warns), "{text}");
+    }
+
+    #[test]
+    fn a_drive_that_tells_nothing_leaves_a_reason_and_one_that_fell_silent_its_last_word() {
+        let reason = "smartctl is not installed";
+        let untold = BudgetStats { drive_unknown: reason.to_owned(), ..BudgetStats::default() };
+        let text = as_text(&untold);
+        assert!(text.contains("not known: smartctl is not installed (the ledger stands in its place)"), "{text}");
+        assert_eq!((&as_json(&untold)["drive"], &as_json(&untold)["drive_unknown"]), (&Value::Null, &json!(reason)));
+        let silent = as_text(&BudgetStats { drive: Some(drive()), ..untold });
+        assert!(silent.contains("7 % of nvme0n1") && silent.contains("not read again since: smartctl"), "{silent}");
+        assert!(!as_text(&BudgetStats::default()).contains("drive"));
     }
 
     #[test]
