@@ -1,5 +1,6 @@
 //! What the tier synchronises with. With the feature `schedules`, which tests of that name switch on, a scheduler that they command. The
-//! `io_uring` takes the real primitives in any case: no scheduler commands the kernel.
+//! `io_uring` takes the real primitives in any case: no scheduler commands the kernel. So does [`crate::look`], which a device of a few
+//! regions needs no threads for.
 
 #[cfg(feature = "schedules")]
 pub(crate) use cairn_schedules::{
