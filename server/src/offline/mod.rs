@@ -3,6 +3,7 @@
 mod report;
 mod verify;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use cairn_core::in_one_line;
@@ -93,7 +94,8 @@ pub fn run(command: &Offline) -> u8 {
     };
     match done {
         Ok((text, code)) => {
-            println!("{text}");
+            // Whoever reads it may have heard enough.
+            let _ = writeln!(std::io::stdout(), "{text}");
             code
         }
         Err(error) => {

@@ -53,7 +53,7 @@ pub enum DirectoryError {
         source: io::Error,
     },
     /// The filesystem has no room. It passes: [`Directory::release`](crate::Directory::release) succeeds when there is some again.
-    #[error("the filesystem has no room for the directory; make room, and writing goes on action={action}")]
+    #[error("the filesystem has no room for the directory; make room action={action}")]
     Full {
         /// What was being done.
         action: &'static str,

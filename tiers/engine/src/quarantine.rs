@@ -106,6 +106,11 @@ impl WriteState {
 }
 
 impl Shared {
+    /// Whether the directory is being made again: what has not been found yet is a miss.
+    pub(crate) fn is_rebuilding(&self) -> bool {
+        self.metrics.rebuilding.get() > 0
+    }
+
     /// Whether the SSD takes no more writes.
     pub(crate) fn is_write_quarantined(&self) -> bool {
         self.tier.is_write_quarantined() || self.write_state.has_failed()
@@ -122,7 +127,7 @@ impl Shared {
         }
         error!(
             cause = failed.chain(),
-            "the SSD takes no more writes until the next start, or `kvctl quarantine release`"
+            "the SSD takes no more writes until the next start, or `kvctl quarantine release --writes`"
         );
         self.write_state.fail(failed.chain(), self.clock.now());
         self.metrics.ssd_write_quarantined.set(1);

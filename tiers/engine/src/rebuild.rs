@@ -46,6 +46,7 @@ pub(crate) fn run(shared: &Shared) {
     shared.metrics.rebuilding.set(0);
     drop(recovery);
     shared.rebuilt.notify_all();
+    shared.scrub.wake();
 }
 
 /// False if the engine is closing.

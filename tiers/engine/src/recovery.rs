@@ -136,6 +136,10 @@ fn from_directory(
         }
     }
     catalogue.end_recovery();
+    let repaired = tier.repair_regions()?;
+    if repaired > 0 {
+        warn!(regions = repaired, "headers of regions were damaged; they are written anew by what the directory knows");
+    }
     tier.settle();
     catalogue.demote_below_holes();
     found.dropped = report.corrupt_records + lost.len() as u64;

@@ -130,6 +130,12 @@ impl Scrub {
         self.changed.notify_all();
     }
 
+    /// For the thread: a rebuild has ended.
+    pub(crate) fn wake(&self) {
+        let _state = self.state.lock();
+        self.changed.notify_all();
+    }
+
     /// Whether the engine is closing.
     pub(crate) fn is_stopping(&self) -> bool {
         self.state.lock().stopping
@@ -161,6 +167,8 @@ impl Scrub {
             if std::mem::replace(&mut state.verifying, true) {
                 return None;
             }
+            // Not at the pace of whoever asked before.
+            state.free_at = state.free_at.min(shared.clock.now());
         }
         let place = Place { shared: Arc::clone(shared) };
         loop {
@@ -223,6 +231,10 @@ impl Scrub {
 
     /// The pages that are to be read now; `None` if there are none, or not yet.
     fn due(&self, state: &mut State, shared: &Shared, now: Moment) -> Option<Vec<ToVerify>> {
+        if shared.is_rebuilding() {
+            // What has not been found yet can not be read, and a pass without it would say nothing.
+            return None;
+        }
         while state.timetable.is_on() {
             let Some((region, first)) = state.timetable.place() else {
                 self.end_pass(state, shared, now);

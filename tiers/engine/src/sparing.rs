@@ -27,6 +27,7 @@ pub(crate) struct PageTroubles {
     pub(crate) damaged_in_dram: Sparing,
     pub(crate) damaged_on_ssd: Sparing,
     pub(crate) unreadable: Sparing,
+    pub(crate) no_room: Sparing,
 }
 
 impl Sparing {

@@ -51,10 +51,13 @@ impl Engine {
     /// device can). Waits for a few reads. Must be called within a runtime. Cancel-safe.
     ///
     /// # Errors
-    /// `Overloaded` while another verification is under way.
+    /// `Overloaded` while another verification, or a rebuild of the directory, is under way.
     pub async fn verify(&self, only: Option<&Namespace>, from: SlotId, bytes_per_second: u64) -> Result<Verification> {
         let shared = Arc::clone(&self.shared);
         let taken = ErrorKind::Overloaded { retry_after: RETRY_AFTER };
+        if shared.is_rebuilding() {
+            return Err(Error::new(taken, "the directory is being made again, and not all pages are found yet"));
+        }
         let place = Scrub::take_place(&shared).await;
         let place = place.ok_or_else(|| Error::new(taken, "another verification is under way"))?;
         let only = only.map(Namespace::no);

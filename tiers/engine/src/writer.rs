@@ -148,8 +148,13 @@ fn put_in_slot(shared: &Shared, batch: &mut WriteBatch<'_>, job: &WriteJob) -> R
     };
     let slot = match shared.tier.reserve(job.page.len_bytes()) {
         Ok(Some(slot)) => slot,
-        // No region of this device can hold such a page, or the filesystem has no room for a region now: the next page may find some.
-        Ok(None) | Err(SsdError::PageBytes { .. } | SsdError::Device(DeviceError::Full { .. })) => {
+        // No region of this device can hold such a page.
+        Ok(None) | Err(SsdError::PageBytes { .. }) => return Err(Skipped::NoSpace),
+        // The next page may find some.
+        Err(SsdError::Device(full @ DeviceError::Full { .. })) => {
+            if let Some(kept_back) = shared.page_troubles.no_room.line(shared.clock.now()) {
+                warn!(cause = %full, kept_back, "pages stay in memory only");
+            }
             return Err(Skipped::NoSpace);
         }
         Err(failed) => {

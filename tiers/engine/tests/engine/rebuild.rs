@@ -1,12 +1,14 @@
 //! The directory is no witness: what is served while it is made again, and when it is not believed.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_core::metrics::{Damage, Skipped};
-use cairn_core::{Durability, Tier};
+use cairn_core::{Durability, SlotId, Tier};
 use cairn_engine::OpenMode;
+use cairn_policy::ScrubPlan;
 use cairn_ssd::{Device, DeviceError};
 use cairn_testkit::fault_device::FaultDevice;
 use parking_lot::{Condvar, Mutex};
@@ -227,4 +229,49 @@ async fn a_run_in_which_damage_was_found_is_not_clean() {
     cairn.engine.close(Duration::from_secs(30)).await;
     drop(cairn);
     assert!(!rig.open_on(device).await.engine.stats().recovery.clean);
+}
+
+#[tokio::test]
+async fn a_damaged_region_header_is_mended_by_what_the_directory_knows_and_a_rebuild_finds_its_pages() {
+    let rig = Rig::new(256, 256);
+    let cairn = rig.open().await;
+    let keys = chain(&cairn.namespace(), 1, 100);
+    assert_eq!(cairn.put(&cairn.namespace(), &keys, Durability::Ssd).await.durability, Durability::Ssd);
+    drop(cairn);
+    let file = std::fs::File::options().write(true).open(rig.ssd_path()).expect("the SSD file");
+    // Those of the regions that are in use: 32 pages each.
+    for region in 0..4 {
+        file.write_all_at(&[0x5a; 4096], FRONT_BYTES + region * rig.settings.region_bytes).expect("damage");
+    }
+    let cairn = rig.open().await;
+    assert_eq!(cairn.engine.stats().recovery.mode, OpenMode::Directory);
+    drop(cairn);
+    std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
+    let cairn = rig.open().await;
+    assert_eq!(cairn.engine.stats().recovery.mode, OpenMode::Rebuilt);
+    assert_eq!(cairn.get(&cairn.namespace(), &keys).await.tiers, vec![Tier::Ssd; 100]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scrub_after_a_rebuild_reads_what_the_rebuild_found() {
+    let mut rig = Rig::new(64, 64);
+    rig.settings.scrub = ScrubPlan { period: Some(Duration::from_secs(604_800)), bytes_per_second_max: 0 };
+    let device = Slow::new(&rig);
+    let cairn = rig.open_on(device.clone()).await;
+    let keys = chain(&cairn.namespace(), 1, 20);
+    assert_eq!(cairn.put(&cairn.namespace(), &keys, Durability::Ssd).await.durability, Durability::Ssd);
+    drop(cairn);
+    std::fs::remove_dir_all(rig.directory_path()).expect("the directory is lost");
+    device.set_shut(true);
+    let cairn = rig.serve_on(device.clone()).await;
+    cairn.engine.scrubbed().await;
+    assert_eq!(cairn.engine.stats().scrub.passes, 0, "nothing is found yet that could be read");
+    let refused = cairn.engine.verify(None, SlotId { region: 0, slot: 0 }, 0).await;
+    assert!(refused.is_err(), "nor verified");
+    device.set_shut(false);
+    cairn.engine.wait_rebuilt();
+    cairn.engine.scrubbed().await;
+    assert_eq!(cairn.engine.stats().scrub.passes, 1);
+    // The next pass has begun with its first page, or not.
+    assert!((20..=21).contains(&cairn.metrics.ssd_scrubbed_pages.get()));
 }

@@ -46,6 +46,24 @@ impl SsdTier {
         Ok(())
     }
 
+    /// After the last [`SsdTier::claim`]: writes the headers anew that are damaged, of regions in which pages were found, so that a rebuild finds
+    /// these too; how many. Blocks; durable when it returns.
+    ///
+    /// # Errors
+    /// [`SsdError::WriteQuarantined`], or the device's.
+    pub fn repair_regions(&self) -> Result<u32, SsdError> {
+        let mut repaired = 0;
+        for (region, cut) in (0..).zip(self.cuts.lock().iter_mut()) {
+            if *cut == Cut::Unknown
+                && let Some(slot_bytes) = self.slots.slot_bytes(region)
+            {
+                self.cut_for(region, slot_bytes, false, cut)?;
+                repaired += 1;
+            }
+        }
+        Ok(repaired)
+    }
+
     /// After the last [`SsdTier::claim`]: what no page was found in is dead or empty, and regions are filled on behind their last page. Does
     /// not block.
     pub fn settle(&self) {
