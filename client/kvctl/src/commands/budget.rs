@@ -72,7 +72,9 @@ fn plan_lines(budget: &BudgetStats) -> Vec<(&'static str, String)> {
 }
 
 fn written_today(budget: &BudgetStats) -> String {
-    format!("{} in 24 hours of running, {}", size(budget.day_bytes), rate(budget.pace_day_bytes, DAY))
+    let ran = time(Duration::from_secs(budget.running_seconds.clamp(1, DAY.as_secs())));
+    let pace = rate(budget.pace_day_bytes, DAY);
+    format!("{} in the last {ran} of running, a pace of {pace} over an hour at least", size(budget.day_bytes))
 }
 
 fn written_in_all(budget: &BudgetStats) -> String {
