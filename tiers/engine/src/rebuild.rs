@@ -30,21 +30,22 @@ pub(crate) fn run(shared: &Shared) {
         return;
     }
     let started = shared.clock.now();
-    match rebuild(shared) {
-        Ok(true) => {
-            let mut recovery = shared.recovery.lock();
+    let rebuilt = rebuild(shared);
+    if let Err(failed) = &rebuilt {
+        shared.quarantine_writes(failed);
+    }
+    // Before anybody hears that it is over: who puts then is not told to wait.
+    shared.queue.open();
+    {
+        let mut recovery = shared.recovery.lock();
+        // Closing, or failed: the next start begins anew.
+        if matches!(rebuilt, Ok(true)) {
             recovery.mode = OpenMode::Rebuilt;
             recovery.took += shared.clock.now().since(started);
             info!(pages = recovery.pages, dropped = recovery.dropped, "the directory is made again");
         }
-        // Closing: the next start begins anew.
-        Ok(false) => {}
-        Err(failed) => shared.quarantine_writes(&failed),
+        shared.metrics.rebuilding.set(0);
     }
-    shared.queue.open();
-    let recovery = shared.recovery.lock();
-    shared.metrics.rebuilding.set(0);
-    drop(recovery);
     shared.rebuilt.notify_all();
     shared.scrub.wake();
 }
