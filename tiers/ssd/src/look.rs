@@ -1,4 +1,5 @@
-//! Looking at many places of the device, one small read each: headers of regions at every start, headers of pages for a rebuild.
+//! Looking at many places of the device, one read each: headers of regions at every start, headers of pages for a rebuild, and the few pages
+//! whose batch may not have passed its barrier.
 //!
 //! One read at a time leaves a disk idle most of the time, so places of a file are looked at by several threads, each with a share of the
 //! next [`WAVE`]; what they find is handed over in the order of the places all the same. On a device that is no file, which is a test's and

@@ -19,12 +19,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::calibrate::{Calibration, DEPTH_MAX, calibrate};
 use crate::line::Lines;
-use crate::transfer::{Full, Transfer, TransferQueue};
+use crate::transfer::{Full, TOGETHER_BYTES_MAX, Transfer, TransferQueue};
 use crate::uring::{Ended, Ring};
-
-/// Most bytes of transfers that are handed to the kernel as one. A page and its header have at least 8 KiB, so they have fewer parts than the
-/// 1,024 that it takes.
-const TOGETHER_BYTES_MAX: u64 = 1 << 20;
 
 /// What a ring works on.
 #[derive(Clone, Debug)]

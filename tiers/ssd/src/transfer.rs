@@ -9,6 +9,10 @@ use cairn_core::metrics::IoClass;
 
 use crate::device::DeviceError;
 
+/// Most bytes of pages that lie side by side and are moved together, beyond the first: large enough for the full speed of a drive, and what
+/// comes next does not wait long. A page and its header have at least 8 KiB, so together they have fewer than 1,024 parts.
+pub(crate) const TOGETHER_BYTES_MAX: u64 = 1 << 20;
+
 /// The memory of a transfer, in the order of the device: at most 1,024 parts. On a file, each begins and ends on a block of 4,096 bytes, in
 /// memory too.
 #[derive(Debug)]

@@ -15,11 +15,7 @@ use crate::error::SsdError;
 use crate::page_io::PageIo;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::tier::{PageFacts, Prepared, SsdTier};
-use crate::transfer::{Full, Parts, Transfer};
-
-/// Most bytes in one transfer, beyond its first page: large enough for the full speed of a drive, and a read that comes next does not wait
-/// long. A page and its header have at least 8 KiB, so a transfer has fewer parts than the 1,024 that one call of the kernel takes.
-const STRETCH_BYTES_MAX: u64 = 1 << 20;
+use crate::transfer::{Full, Parts, TOGETHER_BYTES_MAX, Transfer};
 
 /// Writes that are under way together. Nothing of it is on the disk for certain before [`WriteBatch::finish`] has returned.
 ///
@@ -209,7 +205,7 @@ impl Stretch {
     }
 
     fn takes(&self, at: u64, page: &PageOut) -> bool {
-        at == self.at + self.bytes && self.bytes + page.bytes() <= STRETCH_BYTES_MAX
+        at == self.at + self.bytes && self.bytes + page.bytes() <= TOGETHER_BYTES_MAX
     }
 
     fn push(&mut self, page: PageOut) {
